@@ -1,0 +1,212 @@
+"""The command line. Heavy imports wait until a command needs them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vision_attn import __version__
+from vision_attn.errors import UserError
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "compare": "train models on growing subsets, plot accuracy and gap against size",
+    "plot": "figures and tables again, from the stored results of a compare",
+    "budget": "parameters and FLOPs of models, side by side",
+    "fit": "train one model (LightningCLI)",
+    "validate": "measure one model on validation images (LightningCLI)",
+    "test": "measure one model on test images (LightningCLI)",
+    "predict": "class probabilities of test images, as a CSV file (LightningCLI)",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 done, 1 a part failed, 2 the user's mistake."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    top = argparse.ArgumentParser(
+        prog="vision-attn",
+        description="Self-attention on images, compared with a CNN on growing data sets.",
+        epilog="commands:\n"
+        + "".join(f"  {name:<10}{text}\n" for name, text in COMMANDS.items())
+        + "\n`vision-attn COMMAND --help` lists a command's options.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=__version__)
+    top.add_argument("command", choices=COMMANDS, metavar="COMMAND")
+    try:
+        command = top.parse_args(args[:1] if args else ["--help"]).command
+        run = {"compare": _compare, "plot": _plot, "budget": _budget}.get(command)
+        return run(args[1:]) if run else _lightning(args)
+    except UserError as e:
+        print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept, start again to go on", file=sys.stderr)
+        return 130
+
+
+def _parser(command: str) -> "ArgumentParser":
+    from jsonargparse import ArgumentParser
+
+    _strict_yaml()
+    return ArgumentParser(
+        prog=f"vision-attn {command}",
+        description=COMMANDS[command],
+        exit_on_error=False,
+        parser_mode="strict_yaml",
+    )
+
+
+def _parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
+    """Values of a command line, or a UserError of one line that names the key."""
+    from jsonargparse import ArgumentError
+
+    try:
+        return parser.parse_args(list(args))
+    except ArgumentError as e:
+        raise UserError(_one_line(e)) from e
+
+
+def _one_line(error: Exception) -> str:
+    """What jsonargparse says, without its indented hints on every type it tried."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
+    return "; ".join(lines[:3])
+
+
+def _strict_yaml() -> None:
+    """YAML as jsonargparse reads it (1e-3 is a number), but a repeated key is an error."""
+    import yaml
+    from jsonargparse import set_loader
+    from jsonargparse._loaders_dumpers import get_yaml_default_loader, yaml_load
+
+    base: Any = get_yaml_default_loader()
+
+    def check(node: yaml.Node) -> None:
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    raise yaml.YAMLError(f"key {key.value!r} stands twice, {key.start_mark}")
+                seen.add(getattr(key, "value", ""))
+                check(value)
+        elif isinstance(node, yaml.SequenceNode):
+            for value in node.value:
+                check(value)
+
+    def load(text: str) -> Any:
+        node = yaml.compose(text, Loader=base)
+        if node is not None:
+            check(node)
+        return yaml_load(text)
+
+    set_loader("strict_yaml", load, exceptions=(yaml.YAMLError,))
+
+
+def _compare(args: Sequence[str]) -> int:
+    from rich.console import Console
+
+    from vision_attn.compare.execute import default_workers, execute
+    from vision_attn.compare.grid import Study, plan
+    from vision_attn.compare.report import report, terminal
+    from vision_attn.compare.store import Store
+    from vision_attn.data.sources import load
+
+    parser = _parser("compare")
+    parser.add_argument("--config", action="config", help="a YAML file of these options")
+    parser.add_class_arguments(Study, None)
+    parser.add_argument("--out", type=str, default="runs/compare", help="directory of the results")
+    parser.add_argument(
+        "--workers", type=int | None, default=None,
+        help="processes; null is one a core, or one where there is a GPU",
+    )  # fmt: skip
+    given = parser.instantiate_classes(_parse(parser, args))
+    names = Study.__dataclass_fields__
+    study = Study(**{k: v for k, v in vars(given).items() if k in names})
+    if given.workers is not None and given.workers < 1:
+        raise UserError(f"workers is {given.workers}; wanted 1 or more")
+    console = Console()
+    source = load(study.data)
+    made = plan(study, source)
+    store = Store(Path(given.out))
+    with store.open(study, made, source):
+        _show_costs(console, made.costs, made.matched)
+        failed = execute(
+            made.cells,
+            source,
+            store,
+            workers=given.workers or default_workers(study.threads),
+            threads=study.threads,
+            checkpoint=study.checkpoint,
+            console=console,
+        )
+        rows = store.write_results()
+        if any(r["status"] == "ok" for r in rows):
+            console.print(terminal(report(store.root)))
+    console.print(f"results, figures and tables are in {store.root}", highlight=False)
+    if failed:
+        console.print(
+            f"{failed} of {len(made.cells)} cells failed; results.csv says why, and the same"
+            " command runs them again",
+            style="bold red",
+        )
+    return 1 if failed else 0
+
+
+def _plot(args: Sequence[str]) -> int:
+    from rich.console import Console
+
+    from vision_attn.compare.report import report, terminal
+
+    parser = _parser("plot")
+    parser.add_argument("dir", type=str, help="the --out of a compare, or a folder with results.csv")
+    root = Path(_parse(parser, args).dir)
+    if not root.is_dir():
+        raise UserError(f"{root} is no directory; give the --out of a compare")
+    Console().print(terminal(report(root)))
+    return 0
+
+
+def _budget(args: Sequence[str]) -> int:
+    from rich.console import Console
+
+    from vision_attn.compare.grid import Study, plan
+    from vision_attn.data.sources import load
+
+    parser = _parser("budget")
+    parser.add_argument("--config", action="config", help="a YAML file, as of compare")
+    parser.add_class_arguments(Study, None)
+    given = parser.instantiate_classes(_parse(parser, args))
+    study = Study(**{k: v for k, v in vars(given).items() if k in Study.__dataclass_fields__})
+    made = plan(study, load(study.data))
+    _show_costs(Console(), made.costs, made.matched)
+    return 0
+
+
+def _show_costs(console: Any, costs: dict[str, Any], matched: dict[str, str]) -> None:
+    from rich.table import Table
+
+    table = Table(title="cost of one model, FLOPs of one image forward")
+    for name in ("model", "parameters", "FLOPs", "weights, MB", "matched to"):
+        table.add_column(name, justify="left" if name in ("model", "matched to") else "right")
+    for model, c in costs.items():
+        size = f"{4 * c.params / 2**20:.2f}"
+        table.add_row(model, f"{c.params:,}", f"{c.flops:,}", size, matched[model])
+    console.print(table)
+
+
+def _lightning(args: Sequence[str]) -> int:
+    from jsonargparse import ArgumentError
+
+    from vision_attn.training.fit import ClassifierCLI
+
+    _strict_yaml()
+    try:
+        ClassifierCLI(args)
+    except ArgumentError as e:
+        raise UserError(_one_line(e)) from e
+    return 0

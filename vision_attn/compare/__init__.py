@@ -1,0 +1,1 @@
+"""The experiment: models against growing subsets of one data set."""

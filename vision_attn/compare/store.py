@@ -1,0 +1,215 @@
+"""Results that survive a crash: one directory a cell, renamed into place when it is whole."""
+
+import csv
+import io
+import json
+import math
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from filelock import FileLock, Timeout
+
+from vision_attn.compare.grid import Cell, Plan, Study
+from vision_attn.data.sources import Source
+from vision_attn.errors import UserError
+
+__all__ = ["COLUMNS", "Store", "as_json", "write_bytes", "write_text"]
+
+COLUMNS = (
+    "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
+    "val_acc", "test_acc", "train_loss", "test_loss", "gap", "fitted", "seconds",
+    "images_per_second", "val_loss", "subset", "error",
+)  # fmt: skip
+
+GROWS = ("models", "args", "sizes", "draws", "seeds", "checkpoint")
+"""Parts of a study that may change from one start to the next: they add cells, or files to one."""
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write beside, then rename: a reader never sees half a file."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(content)
+    beside.replace(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same for text."""
+    write_bytes(path, text.encode())
+
+
+def as_json(value: Any) -> str:
+    """Strict JSON: a number that is not finite is null, never the word NaN."""
+
+    def clean(v: Any) -> Any:
+        if isinstance(v, dict):
+            return {str(k): clean(x) for k, x in v.items()}
+        if isinstance(v, (list, tuple)):
+            return [clean(x) for x in v]
+        if hasattr(v, "item"):
+            v = v.item()
+        return None if isinstance(v, float) and not math.isfinite(v) else v
+
+    return json.dumps(clean(value), indent=2, allow_nan=False) + "\n"
+
+
+class Store:
+    """A study's directory.
+
+    Args:
+        root: DIR of `--out`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.cells = root, root / "cells"
+
+    def check(self, study: Study, plan: Plan, source: Source) -> None:
+        """Refuse a directory that holds another configuration, or something else altogether."""
+        held = self._held()
+        if held is None:
+            if self.root.is_file() or (self.root.is_dir() and any(self.root.iterdir())):
+                raise UserError(f"out {self.root} exists and is no study; choose a new directory")
+            return
+        wanted = _identity(study, plan, source)
+        for key in sorted({*held["identity"], *wanted["identity"]}):
+            old, new = held["identity"].get(key), wanted["identity"].get(key)
+            if old != new:
+                raise UserError(
+                    f"out {self.root} holds a study with {key} {old}, this one has {new};"
+                    " choose another directory"
+                )
+        for model, args in wanted["args"].items():
+            if held["args"].get(model, args) != args:
+                raise UserError(
+                    f"out {self.root} holds {model} with {held['args'][model]}, this study has"
+                    f" {args}; choose another directory"
+                )
+
+    @contextmanager
+    def open(self, study: Study, plan: Plan, source: Source) -> Iterator[None]:
+        """Hold the directory for one process: write study.yaml, clear what a crash left."""
+        self.check(study, plan, source)
+        self.cells.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(self.root / ".lock", timeout=0).acquire()
+        except Timeout as e:
+            raise UserError(f"another process is at work in {self.root}") from e
+        with lock:
+            for left in self.cells.glob(".tmp-*"):
+                shutil.rmtree(left)
+            held = self._held() or {"args": {}}
+            text = _identity(study, plan, source)
+            text["args"] = held["args"] | text["args"]
+            text["study"] = _plain(asdict(study))
+            text["costs"] = held.get("costs", {}) | {
+                m: {**asdict(c), "matched": plan.matched[m]} for m, c in plan.costs.items()
+            }
+            text["versions"] = {p: version(p) for p in ("torch", "torchvision", "timm", "lightning")}
+            text["machine"] = _machine()
+            write_text(self.root / "study.yaml", yaml.safe_dump(text, sort_keys=False))
+            yield
+
+    def done(self, cell: Cell) -> bool:
+        """Whether a whole result with status ok is there; a failed or broken one is run again."""
+        row = self._read(self.cells / cell.key)
+        return row is not None and row.get("status") == "ok"
+
+    def scratch(self, cell: Cell) -> Path:
+        """A new place for a cell's files until they are whole."""
+        path = self.cells / f".tmp-{cell.key}"
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        return path
+
+    def keep(self, cell: Cell, scratch: Path, result: dict[str, Any]) -> dict[str, Any]:
+        """Rename a finished cell into place, its result written first."""
+        c = cell.config
+        row = {
+            "model": c.model,
+            "size": cell.size,
+            "draw": c.draw,
+            "seed": c.seed,
+            "params": cell.cost.params,
+            "flops": cell.cost.flops,
+            **result,
+        }
+        write_text(scratch / "result.json", as_json({**row, "config": _plain(asdict(c))}))
+        final = self.cells / cell.key
+        if final.exists():  # a failed or broken one
+            shutil.rmtree(final)
+        scratch.replace(final)
+        return row
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every stored result, in a fixed order."""
+        if not self.cells.is_dir():
+            return []
+        found = [self._read(p) for p in self.cells.iterdir() if not p.name.startswith(".")]
+        return sorted(
+            (r for r in found if r is not None),
+            key=lambda r: (r["model"], r["size"], r["draw"], r["seed"]),
+        )
+
+    def write_results(self) -> list[dict[str, Any]]:
+        """results.csv from the cells, and its rows."""
+        rows = self.rows()
+        text = io.StringIO()
+        table = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        table.writerows({k: "" if r.get(k) is None else r[k] for k in COLUMNS} for r in rows)
+        write_text(self.root / "results.csv", text.getvalue())
+        return rows
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        try:
+            row = json.loads((path / "result.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return row if isinstance(row, dict) and {"model", "size", "draw", "seed"} <= row.keys() else None
+
+    def _held(self) -> dict[str, Any] | None:
+        try:
+            held = yaml.safe_load((self.root / "study.yaml").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, yaml.YAMLError) as e:
+            raise UserError(f"{self.root / 'study.yaml'} cannot be read: {e}") from e
+        if not isinstance(held, dict) or not {"identity", "args"} <= held.keys():
+            raise UserError(f"{self.root / 'study.yaml'} is not a study of this program")
+        return held
+
+
+def _identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
+    """What must not change within a directory: all that decides a result beside the grid's axes."""
+    kept = {k: v for k, v in asdict(study).items() if k not in GROWS}
+    kept["data"] = {
+        "name": source.name,
+        "fingerprint": source.fingerprint,
+        "img_size": source.img_size,
+        "val_fraction": study.data.val_fraction,
+    }
+    return {"identity": _plain(kept), "args": _plain(plan.args)}
+
+
+def _plain(value: Any) -> Any:
+    """Only what YAML and JSON hold: tuples become lists."""
+    return json.loads(json.dumps(value))
+
+
+def _machine() -> dict[str, Any]:
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "gpu": gpu,
+        "python": platform.python_version(),
+    }

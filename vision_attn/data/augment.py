@@ -1,0 +1,121 @@
+"""Batched augmentation of uint8 images, on whatever device they are, and normalisation to float32."""
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vision_attn.errors import UserError
+
+__all__ = ["AugmentConfig", "Normalise", "augment", "crop_flip", "mix"]
+
+
+@dataclass(kw_only=True)
+class AugmentConfig:
+    """What training images go through; all off by default.
+
+    Args:
+        pad: zero pixels all round, then a random crop of the old size; 0 is off.
+        flip: mirror half of the images, where the data set allows it (digits do not).
+        randaugment: timm's string, e.g. rand-m9-n2-mstd0.5; null is off.
+        mixup: alpha of mixup (Zhang et al. 2018); 0 is off.
+        cutmix: alpha of cutmix (Yun et al. 2019); 0 is off.
+    """
+
+    pad: int = 0
+    flip: bool = False
+    randaugment: str | None = None
+    mixup: float = 0.0
+    cutmix: float = 0.0
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before any work begins."""
+        if self.pad < 0:
+            raise UserError(f"augment.pad is {self.pad}; wanted 0 or more pixels")
+        for name in ("mixup", "cutmix"):
+            if getattr(self, name) < 0:
+                raise UserError(f"augment.{name} is {getattr(self, name)}; wanted alpha >= 0")
+        if self.randaugment and not self.randaugment.startswith("rand"):
+            raise UserError(
+                f"augment.randaugment {self.randaugment!r} is no recipe of timm's;"
+                " try rand-m9-n2-mstd0.5"
+            )
+
+
+class Normalise:
+    """uint8 (B, C, h, w) to float32 with zero mean and unit variance a channel of the subset."""
+
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        """Mean and standard deviation a channel, in grey levels 0 to 255."""
+        scale = 1 / std.clamp_min(1.0)
+        self.scale, self.shift = scale[:, None, None], (-mean * scale)[:, None, None]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """uint8 (B, C, h, w) -> float32 (B, C, h, w)."""
+        scale, shift = self.scale.to(x.device), self.shift.to(x.device)
+        return torch.addcmul(shift, x.to(torch.float32), scale)
+
+
+def crop_flip(x: Tensor, pad: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """Pad by zeros, crop back at random, mirror half: uint8 (B, C, h, w) -> the same.
+
+    One gather for the whole batch: each output pixel looks up its source row and column.
+    """
+    b, c, h, w = x.shape
+    dev = x.device
+    row = torch.arange(h, device=dev).expand(b, h)
+    col = torch.arange(w, device=dev).expand(b, w)
+    if flip:
+        mirrored = torch.rand(b, 1, generator=generator, device=dev) < 0.5
+        col = torch.where(mirrored, w - 1 - col, col)
+    if pad:
+        row = row + torch.randint(-pad, pad + 1, (b, 1), generator=generator, device=dev)
+        col = col + torch.randint(-pad, pad + 1, (b, 1), generator=generator, device=dev)
+    where = (row.clamp(0, h - 1) * w)[:, :, None] + col.clamp(0, w - 1)[:, None, :]
+    out = x.flatten(2).gather(2, where.view(b, 1, -1).expand(-1, c, -1)).view(b, c, h, w)
+    if not pad:
+        return out
+    inside = ((row >= 0) & (row < h))[:, :, None] & ((col >= 0) & (col < w))[:, None, :]
+    return out * inside[:, None]
+
+
+def augment(x: Tensor, config: AugmentConfig, flip_ok: bool, seed: int) -> Tensor:
+    """RandAugment, then crop and flip, all drawn from `seed`: uint8 (B, C, h, w) -> the same."""
+    if config.randaugment:
+        x = _randaugment(x, config.randaugment, seed)
+    flip = config.flip and flip_ok
+    if config.pad or flip:
+        generator = torch.Generator(x.device).manual_seed(seed)
+        x = crop_flip(x, config.pad, flip, generator)
+    return x
+
+
+def _randaugment(x: Tensor, recipe: str, seed: int) -> Tensor:
+    """timm's RandAugment (Cubuk et al. 2020), an image at a time on the CPU."""
+    from timm.data.auto_augment import rand_augment_transform
+    from torchvision.transforms.functional import pil_to_tensor, to_pil_image
+
+    transform = rand_augment_transform(recipe, {"img_mean": (128,) * 3})
+    _seed_globals(seed)  # timm draws from the global generators
+    images = (transform(to_pil_image(i).convert("RGB")) for i in x.cpu())
+    out = torch.stack([pil_to_tensor(i if x.shape[1] == 3 else i.convert("L")) for i in images])
+    return out.to(x.device)
+
+
+def mix(
+    x: Tensor, y: Tensor, config: AugmentConfig, num_classes: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """timm's mixup and cutmix of a batch with its mirror: y (B,) becomes soft, (B, classes)."""
+    if not (config.mixup or config.cutmix) or len(x) % 2:
+        return x, y
+    from timm.data.mixup import Mixup
+
+    _seed_globals(seed)
+    return Mixup(config.mixup, config.cutmix, label_smoothing=0.0, num_classes=num_classes)(x, y)
+
+
+def _seed_globals(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - what timm draws from

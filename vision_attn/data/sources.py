@@ -1,0 +1,298 @@
+"""Named data sets as uint8 arrays: scikit-learn's digits, torchvision's sets, folders of images."""
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from vision_attn.errors import UserError
+
+__all__ = ["NAMES", "DataConfig", "Files", "Source", "load"]
+
+_TORCHVISION = {
+    "cifar10": ("CIFAR10", True),
+    "cifar100": ("CIFAR100", True),
+    "mnist": ("MNIST", False),
+    "fashion_mnist": ("FashionMNIST", True),
+    "svhn": ("SVHN", False),
+}  # class, and whether a mirrored image is still one of its class
+
+NAMES = ("digits", *_TORCHVISION, "folder")
+
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """Which images.
+
+    Args:
+        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, or folder.
+        root: where downloads are kept, or the folder that holds train/<class>/* and test/<class>/*.
+        img_size: side in pixels to which a folder's images are resized; needed if they differ.
+        val_fraction: share of the training pool kept for validation; the rest is `all` images.
+        memory_mb: a folder that needs more than this as uint8 is streamed from disk.
+    """
+
+    name: str = "digits"
+    root: str | None = None
+    img_size: int | None = None
+    val_fraction: float = 0.1
+    memory_mb: int = 4096
+
+
+@dataclass(frozen=True)
+class Files:
+    """Images left on disk: decoded, resized and stacked when a batch asks for them."""
+
+    paths: tuple[str, ...]
+    chans: int
+    img_size: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """(n,) indices -> uint8 (n, C, h, w)."""
+        return np.stack([_decode(self.paths[i], self.chans, self.img_size) for i in index])
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: images uint8 (n, C, h, w) in memory or left as `Files`, labels int64 (n,).
+
+    `train_*` is the pool that validation and all subsets come out of; `flip` says whether a
+    mirrored image keeps its class; `fingerprint` identifies the content.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    flip: bool
+    train_images: Tensor | Files
+    train_labels: NDArray[np.int64]
+    test_images: Tensor | Files
+    test_labels: NDArray[np.int64]
+    fingerprint: str = field(default="")
+
+    @property
+    def img_size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        x = self.train_images
+        return x.img_size if isinstance(x, Files) else (x.shape[2], x.shape[3])
+
+    @property
+    def in_chans(self) -> int:
+        """Channels C."""
+        x = self.train_images
+        return x.chans if isinstance(x, Files) else x.shape[1]
+
+
+def load(config: DataConfig) -> Source:
+    """Read a named data set; each image of a folder is decoded once, so a broken one is found here.
+
+    Raises:
+        UserError: unknown name, missing or broken files, a download that cannot be had.
+    """
+    if config.name not in NAMES:
+        raise UserError(f"data.name {config.name!r} is not known; choose one of {', '.join(NAMES)}")
+    if config.name != "folder" and config.img_size is not None:
+        raise UserError(f"data.img_size is for folders; {config.name} has a size of its own")
+    if config.name == "digits":
+        parts = _digits()
+    elif config.name == "folder":
+        parts = _folder(config)
+    else:
+        parts = _torchvision(config)
+    fingerprint = _fingerprint(parts)
+    for key, value in parts.items():
+        if key.endswith("images") and not isinstance(value, Files):
+            parts[key] = torch.from_numpy(value)
+    return Source(name=config.name, **parts, fingerprint=fingerprint)
+
+
+def _fingerprint(parts: dict[str, Any]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for key in ("train_images", "train_labels", "test_images", "test_labels"):
+        value = parts[key]
+        if isinstance(value, Files):
+            root = os.path.commonpath(value.paths)
+            names = [f"{os.path.relpath(p, root)}:{os.path.getsize(p)}" for p in value.paths]
+            digest.update("\n".join([*names, str(value.img_size)]).encode())
+        else:
+            digest.update(str(value.shape).encode() + value.tobytes())
+    return digest.hexdigest()
+
+
+def _digits() -> dict[str, Any]:
+    """1,797 scans of 8 x 8, 16 grey levels. Each third one in file order is a test image.
+
+    scikit-learn's copy comes without a split of its own.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
+    labels = bunch.target.astype(np.int64)
+    test = np.arange(len(labels)) % 3 == 2
+    return {
+        "classes": tuple(str(c) for c in bunch.target_names),
+        "flip": False,
+        "train_images": images[~test],
+        "train_labels": labels[~test],
+        "test_images": images[test],
+        "test_labels": labels[test],
+    }
+
+
+def _torchvision(config: DataConfig) -> dict[str, Any]:
+    import torchvision
+
+    name, flip = _TORCHVISION[config.name]
+    root = Path(config.root or "data")
+    existed = root.exists()
+    cls = getattr(torchvision.datasets, name)
+    arrays: dict[str, Any] = {}
+    classes: tuple[str, ...] = ()
+    for part in ("train", "test"):
+        split = {"split": part} if config.name == "svhn" else {"train": part == "train"}
+        try:
+            data = cls(str(root), download=True, **split)
+        except (URLError, RuntimeError, OSError) as e:
+            if not existed and root.exists() and not any(p.is_file() for p in root.rglob("*")):
+                for p in sorted(root.rglob("*"), reverse=True):
+                    p.rmdir()
+                root.rmdir()
+            raise UserError(_missing(config.name, cls, root, e)) from e
+        images = np.asarray(data.data)
+        labels = np.asarray(data.labels if config.name == "svhn" else data.targets, np.int64)
+        if config.name != "svhn":  # which is stored (n, C, h, w) already
+            images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+        arrays |= {f"{part}_images": np.ascontiguousarray(images), f"{part}_labels": labels}
+        classes = tuple(getattr(data, "classes", None) or map(str, range(labels.max() + 1)))
+    return {"classes": classes, "flip": flip, **arrays}
+
+
+def _missing(name: str, cls: Any, root: Path, error: Exception) -> str:
+    """Which file from where, and the two ways that need no download."""
+    if hasattr(cls, "url"):
+        what = f"{cls.filename} from {cls.url}"
+    elif hasattr(cls, "mirrors"):
+        what = f"{cls.resources[0][0]} from {cls.mirrors[0]}"
+    else:
+        what = f"{cls.split_list['train'][1]} from {cls.split_list['train'][0]}"
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return (
+        f"{name}: {what} is not under {root} and cannot be downloaded ({reason}); put the file"
+        " there, or use --data.name folder --data.root DIR with train/<class>/* and test/<class>/*"
+        " (--data.name digits needs no files at all)"
+    )
+
+
+def _folder(config: DataConfig) -> dict[str, Any]:
+    if config.root is None:
+        raise UserError("data.name folder needs data.root, a folder with train/ and test/")
+    root = Path(config.root)
+    for part in ("train", "test"):
+        if not (root / part).is_dir():
+            raise UserError(f"data.root {root} has no folder {part}/; wanted {part}/<class>/*")
+    classes = tuple(sorted(p.name for p in (root / "train").iterdir() if p.is_dir()))
+    if len(classes) < 2:
+        raise UserError(f"{root / 'train'} has {len(classes)} class folders; wanted 2 or more")
+    extra = {p.name for p in (root / "test").iterdir() if p.is_dir()} - set(classes)
+    if extra:
+        raise UserError(f"class {min(extra)!r} is in {root / 'test'} and not in {root / 'train'}")
+    paths: dict[str, list[str]] = {}
+    labels: dict[str, NDArray[np.int64]] = {}
+    for part in ("train", "test"):
+        paths[part], ids = [], []
+        for i, name in enumerate(classes):
+            here = root / part / name
+            found = sorted(
+                str(p)
+                for p in (here.rglob("*") if here.is_dir() else ())
+                if p.suffix.lower() in _SUFFIXES and p.is_file()
+            )
+            if not found:
+                raise UserError(f"class {name!r} has no images: {here} is empty or missing")
+            paths[part] += found
+            ids += [i] * len(found)
+        labels[part] = np.array(ids, np.int64)
+    chans, size = _look(paths["train"] + paths["test"], config.img_size)
+    every = len(paths["train"]) + len(paths["test"])
+    fits = every * chans * size[0] * size[1] <= config.memory_mb * 2**20
+    images: dict[str, NDArray[np.uint8] | Files] = {}
+    for part in ("train", "test"):
+        files = Files(tuple(paths[part]), chans, size)
+        spans = [slice(i, i + 256) for i in range(0, len(files), 256)]
+        array = np.empty((len(files), chans, *size), np.uint8) if fits else None
+
+        def decode(span: slice, files: Files = files, array: Any = array) -> None:
+            for i in range(*span.indices(len(files))):  # opened in full even when not kept, so
+                image = _decode(files.paths[i], chans, size)  # that no epoch dies of a broken file
+                if array is not None:
+                    array[i] = image
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(decode, spans))
+        images[part] = files if array is None else array
+    return {
+        "classes": classes,
+        "flip": True,
+        "train_images": images["train"],
+        "train_labels": labels["train"],
+        "test_images": images["test"],
+        "test_labels": labels["test"],
+    }
+
+
+def _look(paths: list[str], img_size: int | None) -> tuple[int, tuple[int, int]]:
+    """Channels and size of a folder's images, from their headers."""
+    grey, first = True, ("", (0, 0))
+    for path in paths:
+        with _named(path), Image.open(path) as image:
+            grey = grey and image.mode in ("1", "L", "I", "I;16", "F", "LA")
+            if img_size is None and first[0] and image.size != first[1]:
+                raise UserError(
+                    f"images differ in size: {first[0]} is {first[1][1]} x {first[1][0]}, {path} is"
+                    f" {image.size[1]} x {image.size[0]}; give data.img_size to resize them"
+                )
+            first = first if first[0] else (path, image.size)
+    size = (img_size, img_size) if img_size else (first[1][1], first[1][0])
+    return 1 if grey else 3, size
+
+
+def _decode(path: str, chans: int, img_size: tuple[int, int]) -> NDArray[np.uint8]:
+    """A file as uint8 (C, h, w): the middle, cut to the wanted shape, then resized."""
+    with _named(path), Image.open(path) as image:
+        rgb = image.convert("L" if chans == 1 else "RGB")
+    h, w = img_size
+    if rgb.size != (w, h):
+        scale = max(w / rgb.width, h / rgb.height)
+        cut_w, cut_h = w / scale, h / scale
+        left, top = (rgb.width - cut_w) / 2, (rgb.height - cut_h) / 2
+        box = (left, top, left + cut_w, top + cut_h)
+        rgb = rgb.resize((w, h), Image.Resampling.BICUBIC, box=box)
+    array = np.asarray(rgb, np.uint8)
+    return array[None] if chans == 1 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+class _named:
+    """Turns a decoder's error, which does not say which file it was, into one that does."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (UnidentifiedImageError, OSError, SyntaxError)):
+            raise UserError(f"{self.path} is not an image that can be read: {error}") from error

@@ -1,0 +1,81 @@
+"""The pre-norm transformer encoder block (Dosovitskiy et al. 2021, after Xiong et al. 2020)."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from timm.layers import DropPath, LayerScale, Mlp
+from torch import Tensor, nn
+
+from vision_attn.layers.attention import MultiHeadSelfAttention
+from vision_attn.ops.attention import Score
+
+__all__ = ["EncoderBlock"]
+
+
+class EncoderBlock(nn.Module):
+    """`x + attn(norm(x))`, then `x + mlp(norm(x))`: (B, N, D) -> (B, N, D), timm's `Block`.
+
+    Args:
+        dim: width D.
+        num_heads: heads H; must divide `dim`.
+        mlp_ratio: hidden width of the MLP over D.
+        qkv_bias, qk_norm, proj_bias, proj_drop, attn_drop, projection, score, scale: see
+            `MultiHeadSelfAttention`; `proj_drop` is the MLP's dropout too.
+        init_values: start of the layer scale (Touvron et al. 2021); None is no layer scale.
+        drop_path: chance that a sample skips a branch (Huang et al. 2016).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        mlp_ratio: float = 4.0,
+        *,
+        qkv_bias: bool = False,
+        qk_norm: bool = False,
+        proj_bias: bool = True,
+        proj_drop: float = 0.0,
+        attn_drop: float = 0.0,
+        init_values: float | None = None,
+        drop_path: float = 0.0,
+        act_layer: type[nn.Module] = nn.GELU,
+        norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
+        projection: Literal["full", "per_head"] = "full",
+        score: Score = "softmax",
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.norm1 = norm_layer(dim)
+        self.attn = MultiHeadSelfAttention(
+            dim,
+            num_heads,
+            qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
+            proj_bias=proj_bias,
+            attn_drop=attn_drop,
+            proj_drop=proj_drop,
+            norm_layer=norm_layer,
+            projection=projection,
+            score=score,
+            scale=scale,
+        )
+        self.norm2 = norm_layer(dim)
+        self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=act_layer, drop=proj_drop)
+        scaled = init_values is not None
+        self.ls1 = LayerScale(dim, init_values) if scaled else nn.Identity()
+        self.ls2 = LayerScale(dim, init_values) if scaled else nn.Identity()
+        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
+        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, D) -> (B, N, D); masks and bias as in `MultiHeadSelfAttention`."""
+        y = self.attn(self.norm1(x), mask=mask, key_mask=key_mask, bias=bias)
+        x = x + self.drop_path1(self.ls1(y))
+        return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))

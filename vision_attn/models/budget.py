@@ -1,0 +1,144 @@
+"""What a model costs, and a CNN that costs the same: parameters and forward FLOPs.
+
+FLOPs are two per multiply-add, of one forward pass of one image, counted by torch's FlopCounterMode.
+That counter sees nothing inside the fused CPU attention kernel, so attention is counted on its
+mathematical path: 4 * N^2 * D a layer for scores and sum, beside the projections.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from vision_attn.errors import UserError
+from vision_attn.models.cnn import stage_sizes
+
+__all__ = ["TOLERANCE", "Cost", "Match", "cnn_cost", "cost", "match_cnn"]
+
+Match = Literal["params", "flops", "both", "none"]
+
+TOLERANCE: dict[str, tuple[float, float]] = {
+    "params": (0.02, float("inf")),
+    "flops": (float("inf"), 0.05),
+    "both": (0.02, 0.10),
+}
+"""Largest relative difference in (parameters, FLOPs) that counts as matched."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters (trainable), and FLOPs of one forward pass of one image."""
+
+    params: int
+    flops: int
+
+    def off(self, target: "Cost") -> tuple[float, float]:
+        """Relative differences from `target` in parameters and in FLOPs."""
+        return abs(self.params / target.params - 1), abs(self.flops / target.flops - 1)
+
+
+def cost(model: nn.Module, in_chans: int, img_size: tuple[int, int]) -> Cost:
+    """Measure a model on one blank image of shape (C, h, w)."""
+    params = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    first = next(model.parameters())
+    x = torch.zeros(1, in_chans, *img_size, device=first.device, dtype=first.dtype)
+    training = model.training
+    model.eval()
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        model(x)
+    model.train(training)
+    return Cost(params, counter.get_total_flops())
+
+
+def cnn_cost(
+    widths: tuple[int, ...], depth: int, in_chans: int, num_classes: int, img_size: tuple[int, int]
+) -> Cost:
+    """What `SmallCNN` costs, in closed form, so that thousands of widths can be tried."""
+    params = flops = 0
+    chans = in_chans
+    for width, (h, w) in zip(widths, stage_sizes(img_size, len(widths)), strict=True):
+        for _ in range(depth):
+            params += 9 * chans * width + 2 * width
+            flops += 2 * 9 * chans * width * h * w
+            chans = width
+    return Cost(params + (chans + 1) * num_classes, flops + 2 * chans * num_classes)
+
+
+def match_cnn(
+    target: Cost,
+    match: Literal["params", "flops", "both"],
+    *,
+    in_chans: int,
+    num_classes: int,
+    img_size: tuple[int, int],
+    stages: int = 3,
+    depth: int = 2,
+) -> tuple[int, ...]:
+    """Widths of a `SmallCNN` that costs what `target` costs, within `TOLERANCE`.
+
+    Stages widen by a constant ratio, 2 where that matches, else the nearest ratio that does; the
+    base width is solved by bisection, and the widths are then rounded to the best neighbours.
+
+    Raises:
+        UserError: no widths come within the tolerance; the message says how near the best came.
+    """
+    if match not in TOLERANCE:
+        raise UserError(f"match={match!r} is not known; choose one of {', '.join(TOLERANCE)}")
+    limits = TOLERANCE[match]
+    best: tuple[float, tuple[int, ...], Cost] | None = None
+    for ratio in sorted((1 + 0.05 * i for i in range(61)), key=lambda r: abs(r - 2)):
+        for widths in _around(target, match, ratio, in_chans, num_classes, img_size, stages, depth):
+            got = cnn_cost(widths, depth, in_chans, num_classes, img_size)
+            miss = max(o / limit for o, limit in zip(got.off(target), limits, strict=True))
+            if best is None or miss < best[0]:
+                best = miss, widths, got
+        if best is not None and best[0] <= 1:
+            return best[1]
+    assert best is not None
+    raise UserError(
+        f"no CNN of {stages} stages comes within {_percent(limits)} of {target.params:,} parameters"
+        f" and {target.flops:,} FLOPs; the nearest has widths {list(best[1])} with"
+        f" {best[2].params:,} and {best[2].flops:,}; try another match or reference model"
+    )
+
+
+def _around(
+    target: Cost,
+    match: str,
+    ratio: float,
+    in_chans: int,
+    num_classes: int,
+    img_size: tuple[int, int],
+    stages: int,
+    depth: int,
+) -> Iterator[tuple[int, ...]]:
+    """Whole widths next to the real ones that meet the target at this ratio of stages."""
+    axis = "flops" if match == "flops" else "params"
+
+    def whole(base: float) -> tuple[int, ...]:
+        return tuple(max(1, round(base * ratio**i)) for i in range(stages))
+
+    low, high = 0.5, 4096.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        got = cnn_cost(whole(middle), depth, in_chans, num_classes, img_size)
+        low, high = (
+            (middle, high) if getattr(got, axis) < getattr(target, axis) else (low, middle)
+        )
+    near = {whole(low), whole(high)}
+    for widths in sorted(near):
+        for first in (-1, 0, 1):
+            for last in (-2, -1, 0, 1, 2):
+                moved = (widths[0] + first, *widths[1:-1], widths[-1] + last)
+                if min(moved) >= 1:
+                    yield moved
+
+
+def _percent(limits: tuple[float, float]) -> str:
+    parts = zip(("parameters", "FLOPs"), limits, strict=True)
+    return " and ".join(f"{limit:.0%} in {what}" for what, limit in parts if limit < float("inf"))

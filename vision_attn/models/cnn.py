@@ -1,0 +1,96 @@
+"""The small CNN: stages of 3 x 3 convolution, batch norm and ReLU, halving the map in between."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from timm.layers import to_2tuple
+from timm.models import register_model
+from torch import Tensor, nn
+
+from vision_attn.errors import UserError
+from vision_attn.models.vit import no_pretrained
+
+__all__ = ["SmallCNN", "stage_sizes", "vision_attn_cnn"]
+
+
+def stage_sizes(img_size: tuple[int, int], stages: int) -> list[tuple[int, int]]:
+    """Map size of each stage: halved (rounded up) from the second on, never below 2 x 2.
+
+    A 1 x 1 map would leave batch norm a single value a channel when the batch is one image.
+    """
+    sizes = [img_size]
+    while len(sizes) < stages:
+        h, w = sizes[-1]
+        sizes.append(((h + 1) // 2, (w + 1) // 2) if min(h, w) >= 3 else (h, w))
+    return sizes
+
+
+class SmallCNN(nn.Module):
+    """(B, C, h, w) -> (B, classes), mean-pooled before the linear head.
+
+    Args:
+        img_size: pixels, one number or (height, width). It decides where the map is halved; images
+            of other sizes are accepted too.
+        in_chans: channels C.
+        num_classes: outputs; 0 gives the pooled features.
+        widths: channels of each stage; `models.budget.match_cnn` solves for them.
+        depth: convolutions in each stage.
+        drop_rate: dropout before the head.
+    """
+
+    def __init__(
+        self,
+        img_size: int | tuple[int, int] = 32,
+        in_chans: int = 3,
+        num_classes: int = 10,
+        *,
+        widths: Sequence[int] = (24, 48, 96),
+        depth: int = 2,
+        drop_rate: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not widths or min(widths) < 1 or depth < 1:
+            raise UserError(f"widths {list(widths)} and depth {depth} must be 1 or more")
+        sizes = stage_sizes(to_2tuple(img_size), len(widths))
+        stages, chans = [], in_chans
+        for i, width in enumerate(widths):
+            layers: list[nn.Module] = []
+            for j in range(depth):
+                stride = 2 if i and j == 0 and sizes[i] != sizes[i - 1] else 1
+                layers += [
+                    nn.Conv2d(chans, width, 3, stride, 1, bias=False),
+                    nn.BatchNorm2d(width),
+                    nn.ReLU(inplace=True),
+                ]
+                chans = width
+            stages.append(nn.Sequential(*layers))
+        self.num_classes, self.num_features = num_classes, chans
+        self.stages = nn.Sequential(*stages)
+        self.head_drop = nn.Dropout(drop_rate)
+        self.head = nn.Linear(chans, num_classes) if num_classes else nn.Identity()
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def get_classifier(self) -> nn.Module:
+        """The head."""
+        return self.head
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """(B, C, h, w) -> (B, widths[-1], h', w')."""
+        return self.stages(x)
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """(B, D, h', w') -> (B, classes), or the pooled features (B, D)."""
+        x = self.head_drop(x.mean((2, 3)))
+        return x if pre_logits else self.head(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, h, w) -> (B, classes)."""
+        return self.forward_head(self.forward_features(x))
+
+
+@register_model
+def vision_attn_cnn(pretrained: bool = False, **kwargs: Any) -> SmallCNN:
+    """The small CNN; arguments of `SmallCNN`."""
+    return SmallCNN(**no_pretrained(pretrained, kwargs))

@@ -1,0 +1,164 @@
+"""The attention classifier (Dosovitskiy et al. 2021); with `patch_size=1` every pixel is a token."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from timm.layers import to_2tuple, trunc_normal_
+from timm.models import register_model
+from torch import Tensor, nn
+
+from vision_attn.errors import UserError
+from vision_attn.layers.block import EncoderBlock
+from vision_attn.layers.embed import PatchEmbed, PositionEmbed, Positions
+from vision_attn.ops.attention import Score
+
+__all__ = ["VisionTransformer", "vision_attn_pixel_vit", "vision_attn_vit"]
+
+
+class VisionTransformer(nn.Module):
+    """Patches or pixels, encoder blocks, pooling, a linear head: (B, C, h, w) -> (B, classes).
+
+    Args:
+        img_size: pixels, one number or (height, width).
+        patch_size: pixels of a token's side, one number or a pair; 1 makes every pixel a token.
+        in_chans: channels C.
+        num_classes: outputs; 0 gives the pooled features.
+        global_pool: `avg`, the mean of the tokens; `token`, a class token.
+        embed_dim: width D of a token.
+        depth: encoder blocks.
+        num_heads: heads; must divide `embed_dim`.
+        mlp_ratio: hidden width of an MLP over D.
+        qkv_bias, qk_norm, projection, score, scale: see `MultiHeadSelfAttention`.
+        init_values: start of the layer scale, or None.
+        pos_embed: `learn`, `sincos2d` or `none`. Without positions and with `avg` the output does
+            not depend on the order of the tokens.
+        drop_rate: dropout before the head.
+        pos_drop_rate: dropout after the positions.
+        proj_drop_rate: dropout after the projections and in the MLPs.
+        attn_drop_rate: dropout on the attention weights.
+        drop_path_rate: stochastic depth of the last block; it grows linearly from 0.
+
+    Raises:
+        UserError: (a ValueError) a patch that does not divide the image, heads that do not divide
+            the width, unknown options, images of another shape.
+    """
+
+    def __init__(
+        self,
+        img_size: int | tuple[int, int] = 32,
+        patch_size: int | tuple[int, int] = 4,
+        in_chans: int = 3,
+        num_classes: int = 10,
+        global_pool: Literal["avg", "token"] = "avg",
+        embed_dim: int = 96,
+        depth: int = 4,
+        num_heads: int = 3,
+        mlp_ratio: float = 2.0,
+        qkv_bias: bool = True,
+        qk_norm: bool = False,
+        *,
+        init_values: float | None = None,
+        pos_embed: Positions = "learn",
+        drop_rate: float = 0.0,
+        pos_drop_rate: float = 0.0,
+        proj_drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        projection: Literal["full", "per_head"] = "full",
+        score: Score = "softmax",
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        if global_pool not in ("avg", "token"):
+            raise UserError(f"global_pool={global_pool!r} is not known; choose avg or token")
+        self.global_pool = global_pool
+        self.num_classes = num_classes
+        self.num_features = self.embed_dim = embed_dim
+        self.patch_embed = PatchEmbed(
+            to_2tuple(img_size), to_2tuple(patch_size), in_chans, embed_dim
+        )
+        self.cls_token = (
+            nn.Parameter(torch.zeros(1, 1, embed_dim)) if global_pool == "token" else None
+        )
+        self.positions = PositionEmbed(pos_embed, self.patch_embed.grid_size, embed_dim)
+        self.pos_drop = nn.Dropout(pos_drop_rate)
+        self.blocks = nn.Sequential(
+            *(
+                EncoderBlock(
+                    embed_dim,
+                    num_heads,
+                    mlp_ratio,
+                    qkv_bias=qkv_bias,
+                    qk_norm=qk_norm,
+                    proj_drop=proj_drop_rate,
+                    attn_drop=attn_drop_rate,
+                    init_values=init_values,
+                    drop_path=drop_path_rate * i / max(depth - 1, 1),
+                    projection=projection,
+                    score=score,
+                    scale=scale,
+                )
+                for i in range(depth)
+            )
+        )
+        self.norm = nn.LayerNorm(embed_dim)
+        self.head_drop = nn.Dropout(drop_rate)
+        self.head = nn.Linear(embed_dim, num_classes) if num_classes else nn.Identity()
+        self.apply(_init)
+        if self.cls_token is not None:
+            nn.init.normal_(self.cls_token, std=1e-6)
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters, beside norms and biases, that weight decay must leave alone."""
+        return {"positions.pos_embed", "cls_token"}
+
+    def get_classifier(self) -> nn.Module:
+        """The head."""
+        return self.head
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """(B, C, h, w) -> normalised tokens (B, N, D), the class token first where there is one."""
+        x = self.positions(self.patch_embed(x))
+        if self.cls_token is not None:
+            x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1), x), 1)
+        return self.norm(self.blocks(self.pos_drop(x)))
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """(B, N, D) -> (B, classes), or the pooled features (B, D)."""
+        x = x[:, 0] if self.global_pool == "token" else x.mean(1)
+        x = self.head_drop(x)
+        return x if pre_logits else self.head(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, h, w) -> (B, classes)."""
+        return self.forward_head(self.forward_features(x))
+
+
+def _init(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def no_pretrained(pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without those that timm adds for weights from a hub, of which there are none."""
+    if pretrained:
+        raise UserError("pretrained=True: this package has no trained weights; use timm:NAME")
+    return {k: v for k, v in given.items() if k not in _TIMM_ONLY}
+
+
+_TIMM_ONLY: Sequence[str] = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+
+
+@register_model
+def vision_attn_vit(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
+    """The attention classifier on patches; arguments of `VisionTransformer`."""
+    return VisionTransformer(**no_pretrained(pretrained, kwargs))
+
+
+@register_model
+def vision_attn_pixel_vit(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
+    """The attention classifier with every pixel a token."""
+    return VisionTransformer(**{"patch_size": 1, **no_pretrained(pretrained, kwargs)})

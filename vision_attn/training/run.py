@@ -1,0 +1,184 @@
+"""One configured run, one result: train, then measure train, validation and test images once each."""
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import DataLoader
+
+from vision_attn.data.augment import AugmentConfig
+from vision_attn.data.module import ImageData
+from vision_attn.data.sources import Source
+from vision_attn.training.classifier import Classifier, OptimConfig
+
+__all__ = ["RunConfig", "measure", "run"]
+
+FITTED = 0.99
+"""Train accuracy from which a run counts as fitted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that a result depends on, beside the images themselves.
+
+    Args:
+        model, args: as in `models.create_model`, all sizes solved for.
+        size: training images; None is all.
+        draw, seed: which subset, and which initialisation and order.
+        steps: updates.
+        rows: how often in a run the log is written and validation measured.
+        select: `last`, the weights of the last update; `best`, those of the lowest validation loss.
+    """
+
+    model: str
+    args: dict[str, Any]
+    size: int | None
+    draw: int
+    seed: int
+    steps: int
+    val_fraction: float
+    batch_size: int
+    optim: OptimConfig
+    augment: AugmentConfig
+    precision: str
+    threads: int
+    rows: int
+    select: Literal["last", "best"]
+
+
+def run(
+    config: RunConfig,
+    source: Source,
+    out: Path,
+    *,
+    checkpoint: bool = False,
+    progress: Callable[[int, int], None] = lambda step, steps: None,
+) -> dict[str, Any]:
+    """Train and measure; writes metrics.csv (and last.ckpt when asked for) under `out`.
+
+    Returns plain values for result.json. Raises whatever training raises, and a FloatingPointError
+    when the loss is no longer finite.
+    """
+    with _quiet():
+        seed = config.draw * 1000 + config.seed
+        L.seed_everything(seed, verbose=False)
+        data = ImageData(
+            source=source,
+            val_fraction=config.val_fraction,
+            size=config.size,
+            draw=config.draw,
+            batch_size=config.batch_size,
+            augment=config.augment,
+            seed=seed,
+            batches_per_epoch=math.ceil(config.steps / config.rows),
+        )
+        n = len(data.subset.train)
+        batch = min(config.batch_size, n)
+        module = Classifier(
+            config.model,
+            config.args,
+            img_size=data.img_size,
+            in_chans=data.in_chans,
+            num_classes=data.num_classes,
+            **asdict(config.optim),
+        )
+        best = ModelCheckpoint(out / "best", monitor="val_loss", save_weights_only=True)
+        trainer = L.Trainer(
+            max_steps=config.steps,
+            max_epochs=-1,
+            devices=1,
+            precision=config.precision,  # type: ignore[arg-type]
+            deterministic="warn" if torch.cuda.is_available() else None,
+            logger=CSVLogger(out, name="", version=""),
+            callbacks=[_Watch(progress, n / batch), *([best] if config.select == "best" else [])],
+            enable_checkpointing=config.select == "best",
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+        )
+        started = time.perf_counter()
+        trainer.fit(module, datamodule=data)
+        seconds = time.perf_counter() - started
+        if trainer.global_step != config.steps:
+            raise RuntimeError(f"{trainer.global_step} of {config.steps} updates were made")
+        if config.select == "best":
+            saved = torch.load(best.best_model_path, weights_only=True)
+            module.load_state_dict(saved["state_dict"])
+            Path(best.best_model_path).unlink()
+            (out / "best").rmdir()
+        train = measure(trainer, module, data.clean_train_dataloader())
+        val = measure(trainer, module, data.val_dataloader())
+        if not math.isfinite(train["loss"]):
+            raise FloatingPointError(f"training diverged: loss {train['loss']}; try a lower lr")
+        test = measure(trainer, module, data.test_dataloader())
+        if checkpoint:
+            trainer.save_checkpoint(out / "last.ckpt")
+        (out / "hparams.yaml").unlink(missing_ok=True)  # result.json says more
+    return {
+        "steps": config.steps,
+        "epochs": config.steps * batch / n,
+        "train_acc": train["acc"],
+        "val_acc": val["acc"],
+        "test_acc": test["acc"],
+        "train_loss": train["loss"],
+        "val_loss": val["loss"],
+        "test_loss": test["loss"],
+        "gap": train["acc"] - test["acc"],
+        "fitted": train["acc"] >= FITTED,
+        "seconds": seconds,
+        "images_per_second": config.steps * batch / seconds,
+        "size": n,
+        "subset": data.subset.hash,
+    }
+
+
+def measure(trainer: L.Trainer, module: Classifier, loader: DataLoader[Any]) -> dict[str, float]:
+    """Accuracy and loss of a model in eval mode on the images of a loader."""
+    logger, trainer.loggers = trainer.loggers, []  # not a row of the training log
+    result = trainer.test(module, dataloaders=loader, verbose=False)[0]
+    trainer.loggers = logger
+    return {"acc": result["test_acc"], "loss": result["test_loss"]}
+
+
+class _Watch(Callback):
+    """Tells the step now and then, and logs passes over the data as `epoch`."""
+
+    def __init__(self, progress: Callable[[int, int], None], batches_per_pass: float) -> None:
+        self.progress, self.batches_per_pass = progress, batches_per_pass
+        self.told = 0.0
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
+        now = time.monotonic()
+        if now - self.told > 0.5:
+            self.told = now
+            self.progress(trainer.global_step, int(trainer.max_steps))
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        pl_module.log("epoch", trainer.global_step / self.batches_per_pass)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        pl_module.log("epoch", trainer.global_step / self.batches_per_pass)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lightning's advice on hardware and worker counts, once a run, would bury the progress."""
+    loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
+    levels = [log.level for log in loggers]
+    for log in loggers:
+        log.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        yield
+    for log, level in zip(loggers, levels, strict=True):
+        log.setLevel(level)
