@@ -163,7 +163,9 @@ def _plot(args: Sequence[str]) -> int:
     from vision_attn.compare.report import report, terminal
 
     parser = _parser("plot")
-    parser.add_argument("dir", type=str, help="the --out of a compare, or a folder with results.csv")
+    parser.add_argument(
+        "dir", type=str, help="the --out of a compare, or a folder with results.csv"
+    )
     root = Path(_parse(parser, args).dir)
     if not root.is_dir():
         raise UserError(f"{root} is no directory; give the --out of a compare")

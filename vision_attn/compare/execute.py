@@ -65,7 +65,9 @@ def execute(
                     todo.popleft()
                     running[job] = cell, place
                 finished, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                view.tell([(c, *steps.get(c.key, (0, c.config.steps))) for c, _ in running.values()])
+                view.tell(
+                    [(c, *steps.get(c.key, (0, c.config.steps))) for c, _ in running.values()]
+                )
                 broken = False
                 for job in finished:
                     cell, place = running.pop(job)
@@ -98,16 +100,14 @@ _SOURCE: Source
 
 def _start(threads: int, source: Source) -> None:
     """First thing in a worker."""
-    global _SOURCE  # noqa: PLW0603 - the way a pool's initializer hands something over
+    global _SOURCE
     _SOURCE = source
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high")
 
 
-def _work(
-    key: str, config: RunConfig, place: Path, checkpoint: bool, steps: Any
-) -> dict[str, Any]:
+def _work(key: str, config: RunConfig, place: Path, checkpoint: bool, steps: Any) -> dict[str, Any]:
     """One cell in a worker: a result, or what went wrong, with its traceback in a file."""
 
     def progress(step: int, of: int) -> None:
@@ -204,9 +204,7 @@ class _Lines:
 
     def tell(self, running: Running) -> None:
         if time.monotonic() - self.last > 60:
-            self._print(
-                "; ".join(f"{_name(c)} step {step} of {of}" for c, step, of in running)
-            )
+            self._print("; ".join(f"{_name(c)} step {step} of {of}" for c, step, of in running))
 
     def done(self, cell: Cell, row: dict[str, Any]) -> None:
         self.count += 1

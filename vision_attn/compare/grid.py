@@ -42,7 +42,7 @@ class Budget:
         """Updates for a subset of this size."""
         if self.steps is not None and self.epochs is not None:
             raise UserError(
-                f"budget.steps {self.steps} and budget.epochs {self.epochs} are both given; give one"
+                f"budget.steps {self.steps} and budget.epochs {self.epochs} exclude each other"
             )
         value = self.steps if self.epochs is None else self.epochs
         if value is not None and value < 1:

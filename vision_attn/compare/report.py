@@ -89,7 +89,9 @@ def _figure(summary: pd.DataFrame, measure: str, label: str) -> Figure:
     draws = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     note = f"mean of {draws} draw{'s' * (counts != [1])}"
     note += ", band: 95 % t interval" if counts[-1] > 1 else ""
-    note += ", hollow: not fitted (train accuracy under 99 %)" if (summary["fitted"] < 1).any() else ""
+    note += (
+        ", hollow: not fitted (train accuracy under 99 %)" if (summary["fitted"] < 1).any() else ""
+    )
     figure.supxlabel(note, fontsize=8, color="0.35")
     return figure
 

@@ -112,7 +112,9 @@ class Store:
             text["costs"] = held.get("costs", {}) | {
                 m: {**asdict(c), "matched": plan.matched[m]} for m, c in plan.costs.items()
             }
-            text["versions"] = {p: version(p) for p in ("torch", "torchvision", "timm", "lightning")}
+            text["versions"] = {
+                p: version(p) for p in ("torch", "torchvision", "timm", "lightning")
+            }
             text["machine"] = _machine()
             write_text(self.root / "study.yaml", yaml.safe_dump(text, sort_keys=False))
             yield
@@ -173,7 +175,11 @@ class Store:
             row = json.loads((path / "result.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return row if isinstance(row, dict) and {"model", "size", "draw", "seed"} <= row.keys() else None
+        return (
+            row
+            if isinstance(row, dict) and {"model", "size", "draw", "seed"} <= row.keys()
+            else None
+        )
 
     def _held(self) -> dict[str, Any] | None:
         try:

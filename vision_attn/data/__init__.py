@@ -1,1 +1,1 @@
-"""Named data sets as arrays, nested subsets of them, batched augmentation, a LightningDataModule."""
+"""Data sets as arrays, nested subsets, batched augmentation, a LightningDataModule."""

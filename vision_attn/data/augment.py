@@ -1,4 +1,4 @@
-"""Batched augmentation of uint8 images, on whatever device they are, and normalisation to float32."""
+"""Batched augmentation of uint8 images on their own device, and normalisation to float32."""
 
 import random
 from dataclasses import dataclass

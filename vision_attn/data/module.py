@@ -157,9 +157,12 @@ class ImageData(L.LightningDataModule):
         self.batches_per_epoch = batches_per_epoch
         self.source = source or load(
             DataConfig(
-                name=name, root=root, img_size=img_size,
-                val_fraction=val_fraction, memory_mb=memory_mb,
-            )  # fmt: skip
+                name=name,
+                root=root,
+                img_size=img_size,
+                val_fraction=val_fraction,
+                memory_mb=memory_mb,
+            )
         )
         self.subset: Subset = subset(
             self.source.train_labels,

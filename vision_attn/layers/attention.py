@@ -65,7 +65,7 @@ class SelfAttention(nn.Module):
 
 
 class PerHeadLinear(nn.Module):
-    """`parts` projections in which head h sees only its own K channels: (B, N, D) -> (B, N, parts*D).
+    """Projections in which head h sees only its own K channels: (B, N, D) -> (B, N, parts*D).
 
     The output is laid out as that of `nn.Linear(D, parts * D)`. It equals such a layer with
     block-diagonal weights, at 1/H of the parameters.

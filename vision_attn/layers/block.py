@@ -61,9 +61,8 @@ class EncoderBlock(nn.Module):
         )
         self.norm2 = norm_layer(dim)
         self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=act_layer, drop=proj_drop)
-        scaled = init_values is not None
-        self.ls1 = LayerScale(dim, init_values) if scaled else nn.Identity()
-        self.ls2 = LayerScale(dim, init_values) if scaled else nn.Identity()
+        self.ls1 = nn.Identity() if init_values is None else LayerScale(dim, init_values)
+        self.ls2 = nn.Identity() if init_values is None else LayerScale(dim, init_values)
         self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
         self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
 

@@ -43,7 +43,7 @@ def create_model(
         raise UserError(
             f"model {name!r} is not known; try {', '.join(near)}, or timm:NAME for any of timm"
         )
-    given = {"img_size": img_size, "in_chans": in_chans, "num_classes": num_classes}
+    given: dict[str, Any] = {"img_size": img_size, "in_chans": in_chans, "num_classes": num_classes}
     clash = sorted(given.keys() & (args or {}).keys())
     if clash:
         raise UserError(f"model {name!r}: {clash[0]} comes from the data, it is not set by hand")
@@ -59,5 +59,7 @@ def create_model(
         raise UserError(f"model {name!r}: {e}") from e
     except (TypeError, AssertionError, RuntimeError) as e:
         if isinstance(e, TypeError) or name.startswith("timm:"):
-            raise UserError(f"model {name!r} cannot be built with {given | dict(args or {})}: {e}") from e
+            raise UserError(
+                f"model {name!r} cannot be built with {given | dict(args or {})}: {e}"
+            ) from e
         raise

@@ -1,7 +1,7 @@
 """What a model costs, and a CNN that costs the same: parameters and forward FLOPs.
 
-FLOPs are two per multiply-add, of one forward pass of one image, counted by torch's FlopCounterMode.
-That counter sees nothing inside the fused CPU attention kernel, so attention is counted on its
+FLOPs are two per multiply-add, of one image forward, counted by torch's FlopCounterMode. That
+counter sees nothing inside the fused CPU attention kernel, so attention is counted on its
 mathematical path: 4 * N^2 * D a layer for scores and sum, beside the projections.
 """
 
@@ -127,9 +127,7 @@ def _around(
     for _ in range(40):
         middle = (low + high) / 2
         got = cnn_cost(whole(middle), depth, in_chans, num_classes, img_size)
-        low, high = (
-            (middle, high) if getattr(got, axis) < getattr(target, axis) else (low, middle)
-        )
+        low, high = (middle, high) if getattr(got, axis) < getattr(target, axis) else (low, middle)
     near = {whole(low), whole(high)}
     for widths in sorted(near):
         for first in (-1, 0, 1):

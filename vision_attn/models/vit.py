@@ -1,4 +1,4 @@
-"""The attention classifier (Dosovitskiy et al. 2021); with `patch_size=1` every pixel is a token."""
+"""The attention classifier (Dosovitskiy et al. 2021); `patch_size=1` makes pixels tokens."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -143,7 +143,7 @@ def _init(module: nn.Module) -> None:
 
 
 def no_pretrained(pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without those that timm adds for weights from a hub, of which there are none."""
+    """The arguments without those that timm adds for weights from a hub; there are none."""
     if pretrained:
         raise UserError("pretrained=True: this package has no trained weights; use timm:NAME")
     return {k: v for k, v in given.items() if k not in _TIMM_ONLY}

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as pure functions (Vaswani et al. 2017): fused, explicit, one meaning.
+"""Scaled dot-product attention as pure functions (Vaswani et al. 2017), with one meaning.
 
 `attend` is the output, `attention_weights` the matrix behind it. Both take the same mask (bool,
 True = may attend) and the same additive bias. A query with nothing to attend to gives zeros, with
@@ -31,7 +31,7 @@ def attend(
     dropout_p: float = 0.0,
     fused: bool = True,
 ) -> Tensor:
-    """Weighted sum of values: `y_i = sum_j w_ij v_j`, (B, H, Nq, K), (B, H, Nk, K) -> (B, H, Nq, K).
+    """Weighted sum `y_i = sum_j w_ij v_j`: (B, H, Nq, K), (B, H, Nk, K) twice -> (B, H, Nq, K).
 
     Args:
         q, k, v: queries, keys, values; values may have another width than keys.
@@ -128,7 +128,9 @@ def _and(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 def _check(q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None) -> None:
     if q.shape[-1] != k.shape[-1]:
-        raise UserError(f"queries have width {q.shape[-1]} and keys {k.shape[-1]}; give both the same")
+        raise UserError(
+            f"queries have width {q.shape[-1]}, keys {k.shape[-1]}; give both one width"
+        )
     if mask is not None and mask.dtype != torch.bool:
         raise UserError(
             f"mask has dtype {mask.dtype}, wanted torch.bool with True = may attend;"

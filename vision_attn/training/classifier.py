@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from timm.optim import param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 from torch import Tensor
-from torchmetrics import MeanMetric
+from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from vision_attn.errors import UserError
@@ -78,7 +78,7 @@ class Classifier(L.LightningModule):
             name, img_size=img_size, in_chans=in_chans, num_classes=num_classes, args=args
         )
         if channels_last:
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.model.to(memory_format=torch.channels_last)
         self.train_loss = MeanMetric()
         # micro: torchmetrics' own default is the mean over classes, which is another number
         accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
@@ -115,9 +115,7 @@ class Classifier(L.LightningModule):
         """Accuracy and loss on whatever images are given."""
         self._evaluate("test", self.test_acc, batch)
 
-    def _evaluate(
-        self, part: str, accuracy: MulticlassAccuracy, batch: tuple[Tensor, Tensor]
-    ) -> None:
+    def _evaluate(self, part: str, accuracy: Metric, batch: tuple[Tensor, Tensor]) -> None:
         x, y = batch
         logits = self(x)
         accuracy.update(logits, y)
@@ -130,10 +128,12 @@ class Classifier(L.LightningModule):
         """Class probabilities, (B, classes)."""
         return self(batch[0]).softmax(-1)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """AdamW in two groups, and a rate that is stepped once an update."""
-        skip = getattr(self.model, "no_weight_decay", set)()
-        groups = param_groups_weight_decay(self.model, self.hparams["weight_decay"], no_weight_decay_list=skip)
+        skip: set[str] = getattr(self.model, "no_weight_decay", set)()
+        groups = param_groups_weight_decay(
+            self.model, self.hparams["weight_decay"], no_weight_decay_list=skip
+        )
         lr = self.hparams["lr"]
         optimizer = torch.optim.AdamW(groups, lr=lr)
         steps = int(self.trainer.estimated_stepping_batches)

@@ -19,7 +19,7 @@ __all__ = ["ClassifierCLI", "PredictionsCSV"]
 
 
 class PredictionsCSV(BasePredictionWriter):
-    """Writes `predictions.csv` into the run's log directory: file or number, label, probabilities."""
+    """Writes `predictions.csv` into the run's log directory: image, label, probabilities."""
 
     def __init__(self) -> None:
         super().__init__("epoch")

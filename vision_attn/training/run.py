@@ -1,4 +1,4 @@
-"""One configured run, one result: train, then measure train, validation and test images once each."""
+"""One configured run, one result: train, then measure train, validation and test images once."""
 
 import logging
 import math
