@@ -1,10 +1,11 @@
 """The command line. Heavy imports wait until a command needs them."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vision_attn import __version__
 from vision_attn.errors import UserError
@@ -25,10 +26,16 @@ COMMANDS = {
 }
 
 
+class _Top(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, as of any other mistake; argparse's own has the usage before it."""
+        raise UserError(message)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 a part failed, 2 the user's mistake."""
     args = list(sys.argv[1:] if argv is None else argv)
-    top = argparse.ArgumentParser(
+    top = _Top(
         prog="vision-attn",
         description="Self-attention on images, compared with a CNN on growing data sets.",
         epilog="commands:\n"
@@ -59,6 +66,7 @@ def _parser(command: str) -> "ArgumentParser":
         description=COMMANDS[command],
         exit_on_error=False,
         parser_mode="strict_yaml",
+        allow_abbrev=False,
     )
 
 
@@ -67,7 +75,7 @@ def _parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
     from jsonargparse import ArgumentError
 
     try:
-        return parser.parse_args(list(args))
+        return parser.parse_args(_lists(args))
     except ArgumentError as e:
         raise UserError(_one_line(e)) from e
 
@@ -75,11 +83,27 @@ def _parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
 def _one_line(error: Exception) -> str:
     """What jsonargparse says, without its indented hints on every type it tried."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[:3])
+    lines[3:] = [line for line in lines[3:] if line.startswith("Given value:")]
+    return "; ".join(lines).replace(":; ", ": ")
+
+
+def _lists(args: Sequence[str]) -> list[str]:
+    """`--models vit,cnn` is short for `--models [vit,cnn]`, and so it is for sizes."""
+    line: list[str] = []
+    for arg in args:
+        for name in ("--models", "--sizes"):
+            if arg.startswith(f"{name}="):
+                line, arg = [*line, name], arg.removeprefix(f"{name}=")
+        short = line[-1:] in (["--models"], ["--sizes"]) and not arg.startswith(("[", "-"))
+        line.append(f"[{arg}]" if short else arg)
+    return line
 
 
 def _strict_yaml() -> None:
-    """YAML as jsonargparse reads it (1e-3 is a number), but a repeated key is an error."""
+    """YAML as jsonargparse reads it (1e-3 is a number), less what it takes without a word.
+
+    A key that stands twice, of which the last would win, and 010, which would be 8, are errors.
+    """
     import yaml
     from jsonargparse import set_loader
     from jsonargparse._loaders_dumpers import get_yaml_default_loader, yaml_load
@@ -97,6 +121,8 @@ def _strict_yaml() -> None:
         elif isinstance(node, yaml.SequenceNode):
             for value in node.value:
                 check(value)
+        elif node.tag.endswith(":int") and re.fullmatch("[-+]?0[0-9_]+", node.value):
+            raise yaml.YAMLError(f"number {node.value} begins with 0, {node.start_mark}")
 
     def load(text: str) -> Any:
         node = yaml.compose(text, Loader=base)
@@ -203,12 +229,13 @@ def _show_costs(console: Any, costs: dict[str, Any], matched: dict[str, str]) ->
 
 def _lightning(args: Sequence[str]) -> int:
     from jsonargparse import ArgumentError
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
     from vision_attn.training.fit import ClassifierCLI
 
     _strict_yaml()
     try:
         ClassifierCLI(args)
-    except ArgumentError as e:
+    except (ArgumentError, MisconfigurationException) as e:
         raise UserError(_one_line(e)) from e
     return 0

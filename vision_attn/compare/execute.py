@@ -5,6 +5,7 @@ A process that dies takes its cell with it and nothing else: the pool is made an
 
 import multiprocessing
 import os
+import threading
 import time
 import traceback
 from collections import deque
@@ -50,25 +51,25 @@ def execute(
             images.share_memory_()  # the workers map it instead of copying it
     context = multiprocessing.get_context("spawn")
     failed = 0
-    with context.Manager() as manager, view:
-        steps: Any = manager.dict()
+    steps: Any = context.RawArray("q", len(cells))  # each worker writes its cell's
+    number = {c.key: i for i, c in enumerate(cells)}
+    with view:
         running: dict[Future[dict[str, Any]], tuple[Cell, Path]] = {}
-        pool = _pool(context, workers, threads, source)
+        pool = _pool(context, workers, threads, source, steps)
         try:
             while todo or running:
+                broken = False
                 while todo and len(running) < workers:
                     cell, place = todo[0], store.scratch(todo[0])
                     try:
-                        job = pool.submit(_work, cell.key, cell.config, place, checkpoint, steps)
-                    except BrokenProcessPool:
-                        break  # its running cells are reported below, then the pool is new
+                        job = pool.submit(_work, number[cell.key], cell.config, place, checkpoint)
+                    except BrokenProcessPool:  # its running cells are reported first
+                        broken = not running
+                        break
                     todo.popleft()
                     running[job] = cell, place
                 finished, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                view.tell(
-                    [(c, *steps.get(c.key, (0, c.config.steps))) for c, _ in running.values()]
-                )
-                broken = False
+                view.tell([(c, steps[number[c.key]]) for c, _ in running.values()])
                 for job in finished:
                     cell, place = running.pop(job)
                     try:
@@ -81,7 +82,7 @@ def execute(
                     view.done(cell, store.keep(cell, place, result))
                 if broken:
                     pool.shutdown(wait=False, cancel_futures=True)
-                    pool = _pool(context, workers, threads, source)
+                    pool = _pool(context, workers, threads, source, steps)
         finally:
             pool.shutdown(wait=not running, cancel_futures=True)
             for process in multiprocessing.active_children() if running else ():
@@ -90,28 +91,44 @@ def execute(
 
 
 def _pool(
-    context: multiprocessing.context.SpawnContext, workers: int, threads: int, source: Source
+    context: multiprocessing.context.SpawnContext,
+    workers: int,
+    threads: int,
+    source: Source,
+    steps: Any,
 ) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, context, initializer=_start, initargs=(threads, source))
+    return ProcessPoolExecutor(
+        workers, context, initializer=_start, initargs=(threads, source, steps)
+    )
 
 
 _SOURCE: Source
+_STEPS: Any
 
 
-def _start(threads: int, source: Source) -> None:
+def _start(threads: int, source: Source, steps: Any) -> None:
     """First thing in a worker."""
-    global _SOURCE
-    _SOURCE = source
+    global _SOURCE, _STEPS
+    _SOURCE, _STEPS = source, steps
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high")
 
 
-def _work(key: str, config: RunConfig, place: Path, checkpoint: bool, steps: Any) -> dict[str, Any]:
+def _end_with_parent() -> None:
+    """When the main process is killed, a worker must not write on beside the next start's."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _work(cell: int, config: RunConfig, place: Path, checkpoint: bool) -> dict[str, Any]:
     """One cell in a worker: a result, or what went wrong, with its traceback in a file."""
 
     def progress(step: int, of: int) -> None:
-        steps[key] = (step, of)
+        _STEPS[cell] = step
 
     try:
         return {
@@ -124,8 +141,8 @@ def _work(key: str, config: RunConfig, place: Path, checkpoint: bool, steps: Any
         return {"status": "failed", "error": f"{type(e).__name__}: {e}".splitlines()[0]}
 
 
-Running = list[tuple[Cell, int, int]]
-"""Running cells with their step and number of steps."""
+Running = list[tuple[Cell, int]]
+"""Running cells with their step."""
 
 
 class _View(Protocol):
@@ -167,9 +184,11 @@ class _Bars:
         self.bars.stop()
 
     def tell(self, running: Running) -> None:
-        for cell, step, of in running:
+        for cell, step in running:
             if cell.key not in self.tasks:
-                self.tasks[cell.key] = self.bars.add_task(_name(cell), total=of, unit="steps")
+                self.tasks[cell.key] = self.bars.add_task(
+                    _name(cell), total=cell.config.steps, unit="steps"
+                )
             self.bars.update(self.tasks[cell.key], completed=step)
 
     def done(self, cell: Cell, row: dict[str, Any]) -> None:
@@ -204,7 +223,7 @@ class _Lines:
 
     def tell(self, running: Running) -> None:
         if time.monotonic() - self.last > 60:
-            self._print("; ".join(f"{_name(c)} step {step} of {of}" for c, step, of in running))
+            self._print("; ".join(f"{_name(c)} step {s} of {c.config.steps}" for c, s in running))
 
     def done(self, cell: Cell, row: dict[str, Any]) -> None:
         self.count += 1

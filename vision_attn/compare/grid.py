@@ -188,6 +188,7 @@ def _check(study: Study) -> None:
             f"precision {study.precision!r} is not known; choose one of"
             f" {', '.join(SUPPORTED_PRECISION)}"
         )
+    study.optim.check()
     study.augment.check()
 
 

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -50,9 +51,10 @@ def report(root: Path) -> pd.DataFrame:
         figure = _figure(summary, measure, label)
         for kind in ("png", "svg"):
             content = io.BytesIO()
-            # no date in the file, so that the same results give the same bytes
+            # no date and no random names in the file: the same results give the same bytes
             metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(content, format=kind, dpi=150, metadata=metadata)
+            with matplotlib.rc_context({"svg.hashsalt": name}):
+                figure.savefig(content, format=kind, dpi=150, metadata=metadata)
             write_bytes(root / f"{name}.{kind}", content.getvalue())
     return results
 

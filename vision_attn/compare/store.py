@@ -79,12 +79,12 @@ class Store:
                 raise UserError(f"out {self.root} exists and is no study; choose a new directory")
             return
         wanted = _identity(study, plan, source)
-        for key in sorted({*held["identity"], *wanted["identity"]}):
-            old, new = held["identity"].get(key), wanted["identity"].get(key)
-            if old != new:
+        old, new = _flat(held["identity"]), _flat(wanted["identity"])
+        for key in sorted({*old, *new}, key=lambda k: (k == "data.fingerprint", k)):
+            if old.get(key) != new.get(key):
                 raise UserError(
-                    f"out {self.root} holds a study with {key} {old}, this one has {new};"
-                    " choose another directory"
+                    f"out {self.root} holds a study with {key} {old.get(key)}, this one has"
+                    f" {new.get(key)}; choose another directory"
                 )
         for model, args in wanted["args"].items():
             if held["args"].get(model, args) != args:
@@ -184,7 +184,7 @@ class Store:
     def _held(self) -> dict[str, Any] | None:
         try:
             held = yaml.safe_load((self.root / "study.yaml").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, yaml.YAMLError) as e:
             raise UserError(f"{self.root / 'study.yaml'} cannot be read: {e}") from e
@@ -203,6 +203,14 @@ def _identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
         "val_fraction": study.data.val_fraction,
     }
     return {"identity": _plain(kept), "args": _plain(plan.args)}
+
+
+def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """`{"optim": {"lr": 0.1}}` as `{"optim.lr": 0.1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
+    return flat
 
 
 def _plain(value: Any) -> Any:

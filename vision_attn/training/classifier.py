@@ -1,5 +1,6 @@
 """The LightningModule: cross-entropy, AdamW, warm-up and cosine over the real number of updates."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,15 @@ class OptimConfig:
     channels_last: bool = False
     compile: bool = False
 
+    def check(self) -> None:
+        """Refuse what cannot be meant, before any work begins."""
+        for name, high in (
+            ("lr", math.inf), ("weight_decay", math.inf), ("warmup", 1), ("label_smoothing", 1),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not 0 <= value <= high:
+                raise UserError(f"{name} is {value}; wanted 0 to {high}")
+
 
 class Classifier(L.LightningModule):
     """An image classifier in training: logs `{train,val,test}_{loss,acc}` once an epoch.
@@ -66,14 +76,9 @@ class Classifier(L.LightningModule):
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
-        for what, value, low, high in (
-            ("lr", lr, 0, float("inf")),
-            ("weight_decay", weight_decay, 0, float("inf")),
-            ("warmup", warmup, 0, 1),
-            ("label_smoothing", label_smoothing, 0, 1),
-        ):
-            if not low <= value <= high:
-                raise UserError(f"{what} is {value}; wanted {low} to {high}")
+        OptimConfig(
+            lr=lr, weight_decay=weight_decay, warmup=warmup, label_smoothing=label_smoothing
+        ).check()
         self.model = create_model(
             name, img_size=img_size, in_chans=in_chans, num_classes=num_classes, args=args
         )
@@ -136,6 +141,8 @@ class Classifier(L.LightningModule):
         )
         lr = self.hparams["lr"]
         optimizer = torch.optim.AdamW(groups, lr=lr)
+        if math.isinf(self.trainer.estimated_stepping_batches):
+            raise UserError("trainer.max_epochs is -1 and there is no max_steps; the rate needs one")
         steps = int(self.trainer.estimated_stepping_batches)
         warmup = min(round(steps * self.hparams["warmup"]), steps - 1)
         scheduler = CosineLRScheduler(
@@ -149,6 +156,16 @@ class Classifier(L.LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """A run that goes on for longer follows the schedule of its new length."""
+        if "lr_schedulers" in checkpoint:
+            checkpoint["lr_schedulers"] = []  # it holds the old length, after which the rate is 0
+
+    def on_train_start(self) -> None:
+        """The rate of the first update, also when it is not the first of all."""
+        scheduler: Any = self.lr_schedulers()
+        scheduler.step_update(self.global_step)
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """timm's schedulers are told the number of updates made."""

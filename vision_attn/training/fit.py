@@ -1,5 +1,6 @@
 """One model through LightningCLI: fit, validate, test, predict; sizes and classes from the data."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,11 @@ class ClassifierCLI(LightningCLI):
             Classifier,
             ImageData,
             args=list(args),
-            parser_kwargs={"exit_on_error": False, "parser_mode": "strict_yaml"},
+            parser_kwargs={
+                "exit_on_error": False,
+                "parser_mode": "strict_yaml",
+                "allow_abbrev": False,
+            },
             trainer_defaults={
                 "logger": {
                     "class_path": "lightning.pytorch.loggers.CSVLogger",
@@ -77,10 +82,38 @@ class ClassifierCLI(LightningCLI):
         for name in ("img_size", "in_chans", "num_classes"):
             parser.link_arguments(f"data.{name}", f"model.{name}", apply_on="instantiate")
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Lightning's own warns when the process has a command line, which ours has."""
+        self.config = parser.parse_args(args)
+        path = self.config[self.config.subcommand].get("ckpt_path")
+        self.saved = {} if path in (None, "last", "hpc", "registry") else _hparams(Path(path))
+        logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # `Seed set to 0`
+
     def before_instantiate_classes(self) -> None:
         """Nothing but tensors and plain values is ever unpickled."""
-        config = self.config[self.subcommand]
-        config.weights_only = True
-        path = config.get("ckpt_path")
-        if path not in (None, "best", "last", "hpc", "registry") and not Path(path).is_file():
-            raise UserError(f"ckpt_path {path} is no file")
+        self.config[self.subcommand].weights_only = True
+
+    def after_instantiate_classes(self) -> None:
+        """Refuse a checkpoint of other data; validate at least once an epoch."""
+        for name in ("in_chans", "img_size", "num_classes"):
+            was, now = self.saved.get(name), getattr(self.datamodule, name)
+            if was not in (None, now):
+                raise UserError(f"ckpt_path: its model has {name} {was}, the data has {now}")
+        if self.subcommand == "fit":
+            every = self.trainer.val_check_interval
+            if isinstance(every, int) and self.trainer.check_val_every_n_epoch is not None:
+                epoch = len(self.datamodule.train_dataloader())
+                self.trainer.val_check_interval = min(every, epoch)
+
+
+def _hparams(path: Path) -> dict[str, Any]:
+    """Arguments of the model in a checkpoint, or a UserError when the file is none."""
+    if not path.is_file():
+        raise UserError(f"ckpt_path {path} is no file")
+    try:
+        saved = torch.load(path, weights_only=True, map_location="cpu")
+        return dict(saved["hyper_parameters"])
+    except Exception as e:  # whatever a file of another kind makes torch raise
+        raise UserError(
+            f"ckpt_path {path} is no checkpoint of this program ({type(e).__name__})"
+        ) from e

@@ -177,8 +177,10 @@ def _quiet() -> Iterator[None]:
     levels = [log.level for log in loggers]
     for log in loggers:
         log.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning")
-        yield
-    for log, level in zip(loggers, levels, strict=True):
-        log.setLevel(level)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        for log, level in zip(loggers, levels, strict=True):
+            log.setLevel(level)
