@@ -231,11 +231,11 @@ def _lightning(args: Sequence[str]) -> int:
     from jsonargparse import ArgumentError
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-    from vision_attn.training.fit import ClassifierCLI
+    from vision_attn.training.fit import AnyCLI, ClassifierCLI, names_class
 
     _strict_yaml()
     try:
-        ClassifierCLI(args)
+        (AnyCLI if names_class(args) else ClassifierCLI)(args)
     except (ArgumentError, MisconfigurationException) as e:
         raise UserError(_one_line(e)) from e
     return 0

@@ -19,8 +19,9 @@ class EncoderBlock(nn.Module):
         dim: width D.
         num_heads: heads H; must divide `dim`.
         mlp_ratio: hidden width of the MLP over D.
-        qkv_bias, qk_norm, proj_bias, proj_drop, attn_drop, projection, score, scale: see
-            `MultiHeadSelfAttention`; `proj_drop` is the MLP's dropout too.
+        qkv_bias, qk_norm, proj_bias, proj_drop, attn_drop, projection, score, scale,
+            num_registers, fused: see `MultiHeadSelfAttention`; `proj_drop` is the MLP's dropout
+            too.
         init_values: start of the layer scale (Touvron et al. 2021); None is no layer scale.
         drop_path: chance that a sample skips a branch (Huang et al. 2016).
     """
@@ -43,6 +44,8 @@ class EncoderBlock(nn.Module):
         projection: Literal["full", "per_head"] = "full",
         score: Score = "softmax",
         scale: float | None = None,
+        num_registers: int = 0,
+        fused: bool = True,
     ) -> None:
         super().__init__()
         self.norm1 = norm_layer(dim)
@@ -58,6 +61,8 @@ class EncoderBlock(nn.Module):
             projection=projection,
             score=score,
             scale=scale,
+            num_registers=num_registers,
+            fused=fused,
         )
         self.norm2 = norm_layer(dim)
         self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=act_layer, drop=proj_drop)
@@ -73,8 +78,12 @@ class EncoderBlock(nn.Module):
         mask: Tensor | None = None,
         key_mask: Tensor | None = None,
         bias: Tensor | None = None,
+        causal: bool = False,
+        rotary: Tensor | None = None,
     ) -> Tensor:
-        """(B, N, D) -> (B, N, D); masks and bias as in `MultiHeadSelfAttention`."""
-        y = self.attn(self.norm1(x), mask=mask, key_mask=key_mask, bias=bias)
+        """(B, N, D) -> (B, N, D); masks, bias, rotary as in `MultiHeadSelfAttention`."""
+        y = self.attn(
+            self.norm1(x), mask=mask, key_mask=key_mask, bias=bias, causal=causal, rotary=rotary
+        )
         x = x + self.drop_path1(self.ls1(y))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))

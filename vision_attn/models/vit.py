@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
-from vision_attn.layers.embed import PatchEmbed, PositionEmbed, Positions
+from vision_attn.layers.embed import PatchEmbed, PositionEmbed, Positions, RelativeBias, RotaryEmbed
 from vision_attn.ops.attention import Score
 
 __all__ = ["VisionTransformer", "vision_attn_pixel_vit", "vision_attn_vit"]
@@ -29,10 +29,12 @@ class VisionTransformer(nn.Module):
         depth: encoder blocks.
         num_heads: heads; must divide `embed_dim`.
         mlp_ratio: hidden width of an MLP over D.
-        qkv_bias, qk_norm, projection, score, scale: see `MultiHeadSelfAttention`.
+        qkv_bias, qk_norm, projection, score, scale, num_registers: see `MultiHeadSelfAttention`.
         init_values: start of the layer scale, or None.
-        pos_embed: `learn`, `sincos2d` or `none`. Without positions and with `avg` the output does
-            not depend on the order of the tokens.
+        pos_embed: `learn`, `sincos2d`, `rel_bias` (one table a block), `rotary` or `none`. Without
+            positions and with `avg` the output does not depend on the order of the tokens.
+        dynamic_img_size: take images of other sizes than `img_size` too, if the patch divides them;
+            learned tables are resized.
         drop_rate: dropout before the head.
         pos_drop_rate: dropout after the positions.
         proj_drop_rate: dropout after the projections and in the MLPs.
@@ -60,6 +62,7 @@ class VisionTransformer(nn.Module):
         *,
         init_values: float | None = None,
         pos_embed: Positions = "learn",
+        dynamic_img_size: bool = False,
         drop_rate: float = 0.0,
         pos_drop_rate: float = 0.0,
         proj_drop_rate: float = 0.0,
@@ -68,6 +71,7 @@ class VisionTransformer(nn.Module):
         projection: Literal["full", "per_head"] = "full",
         score: Score = "softmax",
         scale: float | None = None,
+        num_registers: int = 0,
     ) -> None:
         super().__init__()
         if global_pool not in ("avg", "token"):
@@ -76,12 +80,17 @@ class VisionTransformer(nn.Module):
         self.num_classes = num_classes
         self.num_features = self.embed_dim = embed_dim
         self.patch_embed = PatchEmbed(
-            to_2tuple(img_size), to_2tuple(patch_size), in_chans, embed_dim
+            to_2tuple(img_size),
+            to_2tuple(patch_size),
+            in_chans,
+            embed_dim,
+            dynamic_img_size=dynamic_img_size,
         )
         self.cls_token = (
             nn.Parameter(torch.zeros(1, 1, embed_dim)) if global_pool == "token" else None
         )
-        self.positions = PositionEmbed(pos_embed, self.patch_embed.grid_size, embed_dim)
+        grid, prefix = self.patch_embed.grid_size, int(global_pool == "token")
+        self.positions = PositionEmbed(pos_embed, grid, embed_dim)
         self.pos_drop = nn.Dropout(pos_drop_rate)
         self.blocks = nn.Sequential(
             *(
@@ -98,10 +107,18 @@ class VisionTransformer(nn.Module):
                     projection=projection,
                     score=score,
                     scale=scale,
+                    num_registers=num_registers,
                 )
                 for i in range(depth)
             )
         )
+        self.rel_bias = self.rotary = None
+        if pos_embed == "rel_bias":
+            self.rel_bias = nn.ModuleList(
+                RelativeBias(grid, num_heads, num_prefix_tokens=prefix) for _ in range(depth)
+            )
+        elif pos_embed == "rotary":
+            self.rotary = RotaryEmbed(grid, embed_dim // num_heads, num_prefix_tokens=prefix)
         self.norm = nn.LayerNorm(embed_dim)
         self.head_drop = nn.Dropout(drop_rate)
         self.head = nn.Linear(embed_dim, num_classes) if num_classes else nn.Identity()
@@ -111,7 +128,9 @@ class VisionTransformer(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters, beside norms and biases, that weight decay must leave alone."""
-        return {"positions.pos_embed", "cls_token"}
+        inside = ("attn.registers", "relative_position_bias_table")
+        names = (name for name, _ in self.named_parameters())
+        return {"positions.pos_embed", "cls_token"} | {n for n in names if n.endswith(inside)}
 
     def get_classifier(self) -> nn.Module:
         """The head."""
@@ -119,10 +138,21 @@ class VisionTransformer(nn.Module):
 
     def forward_features(self, x: Tensor) -> Tensor:
         """(B, C, h, w) -> normalised tokens (B, N, D), the class token first where there is one."""
-        x = self.positions(self.patch_embed(x))
+        grid = self.patch_embed.grid_of(x)
+        x = self.positions(self.patch_embed(x), grid)
         if self.cls_token is not None:
             x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1), x), 1)
-        return self.norm(self.blocks(self.pos_drop(x)))
+        x = self.pos_drop(x)
+        if self.rel_bias is not None:
+            for block, rel_bias in zip(self.blocks, self.rel_bias, strict=True):
+                x = block(x, bias=rel_bias(grid))
+        elif self.rotary is not None:
+            rotary = self.rotary(grid)
+            for block in self.blocks:
+                x = block(x, rotary=rotary)
+        else:
+            x = self.blocks(x)
+        return self.norm(x)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """(B, N, D) -> (B, classes), or the pooled features (B, D)."""

@@ -6,6 +6,7 @@ finite gradients, on every path: its row is opened before the softmax and emptie
 kernel ever sees a row without keys.
 """
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vision_attn.errors import UserError
+from vision_attn.ops.rows import causal_mask, pick, row_index
 
 __all__ = ["Score", "attend", "attention_weights"]
 
@@ -26,6 +28,7 @@ def attend(
     *,
     mask: Tensor | None = None,
     bias: Tensor | None = None,
+    causal: bool = False,
     scale: float | None = None,
     score: Score = "softmax",
     dropout_p: float = 0.0,
@@ -37,21 +40,31 @@ def attend(
         q, k, v: queries, keys, values; values may have another width than keys.
         mask: bool, broadcastable to (B, H, Nq, Nk), True = may attend.
         bias: added to the scores, broadcastable to (B, H, Nq, Nk); -inf forbids, as a mask does.
+        causal: a query attends to no later key; see `causal_mask`. Beside mask, both must allow.
         scale: factor on q.k; None is 1/sqrt(K), K the width of a head.
         score: what turns scores into weights; `relu` and `sigmoid` as in `attention_weights`.
         dropout_p: dropout on the weights. A pure function knows no train mode: give 0 to evaluate.
-        fused: use `F.scaled_dot_product_attention` where the score is softmax.
+        fused: use `F.scaled_dot_product_attention` where the score is softmax. The other path can
+            be differentiated twice.
 
     Raises:
         UserError: a mask that is not bool (0/1 floats would be *added* to the scores by torch),
             a bias that is, or shapes that do not fit.
     """
     _check(q, k, mask, bias)
+    if k.shape[-2] != v.shape[-2]:
+        raise UserError(f"{k.shape[-2]} keys but {v.shape[-2]} values; each key needs one value")
     if not fused or score != "softmax":
-        w = attention_weights(q, k, mask=mask, bias=bias, scale=scale, score=score)
+        w = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale, score=score)
         return F.dropout(w, dropout_p) @ v
-    if mask is None and bias is None:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, scale=scale)
+    if k.shape[-2] == 0:
+        return q @ (k.mT @ v)  # zeros that have gradients
+    if mask is None and bias is None and (not causal or q.shape[-2] == k.shape[-2]):
+        return F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout_p, is_causal=causal, scale=scale
+        )
+    if causal:
+        mask = _and(mask, causal_mask(q.shape[-2], k.shape[-2], device=q.device))
     opened, bias, alive = _open_empty_rows(mask, bias)
     if bias is None:
         attn_mask = opened
@@ -59,6 +72,7 @@ def attend(
         attn_mask = bias.to(q.dtype)
     else:
         attn_mask = bias.to(q.dtype).masked_fill(~opened, float("-inf"))
+    attn_mask = torch.atleast_2d(attn_mask)  # the kernel takes no mask of keys alone
     y = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, scale=scale)
     return torch.where(alive, y, 0)
 
@@ -69,18 +83,36 @@ def attention_weights(
     *,
     mask: Tensor | None = None,
     bias: Tensor | None = None,
+    causal: bool = False,
     scale: float | None = None,
     score: Score = "softmax",
+    heads: Sequence[int] | None = None,
+    queries: Sequence[int] | None = None,
 ) -> Tensor:
     """The weights w, (B, H, Nq, K), (B, H, Nk, K) -> (B, H, Nq, Nk), without dropout.
 
     `softmax`: rows sum to 1. `relu`: `relu(s)/N_allowed`. `sigmoid`: `sigmoid(s - log N_allowed)`.
     A forbidden key weighs exactly 0 under each; a row without allowed keys is all zeros. Half
-    precision is computed in float32 and returned in the dtype of q.
+    precision is computed in float32, under autocast too, and returned in the dtype of q.
+
+    Args:
+        q, k, mask, bias, causal, scale, score: as in `attend`.
+        heads, queries: indices of the heads and queries wanted, in the order of the result; only
+            these are computed. None is all.
     """
     _check(q, k, mask, bias)
+    late = None
+    if causal:
+        late = causal_mask(q.shape[-2], k.shape[-2], rows=queries, device=q.device)
+    for dim, name, chosen in ((-3, "heads", heads), (-2, "queries", queries)):
+        if chosen is not None:
+            index = row_index(name, chosen, q.shape[dim], q.device)
+            q, mask, bias = (pick(t, dim, index) for t in (q, mask, bias))  # type: ignore[assignment]
+            k = k if name == "queries" else k.index_select(dim, index)
+    mask = _and(mask, late)
     exact = torch.promote_types(q.dtype, torch.float32)
-    s = (q.to(exact) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(exact).mT
+    with torch.autocast(q.device.type, enabled=False):
+        s = (q.to(exact) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(exact).mT
     opened, bias, alive = _open_empty_rows(mask, bias)
     if bias is not None:
         s = s + bias.to(exact)
@@ -138,6 +170,8 @@ def _check(q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None) -> No
         )
     if bias is not None and not bias.is_floating_point():
         raise UserError(f"bias has dtype {bias.dtype}, wanted floating point; for bool use mask")
+    if mask is None and bias is None:
+        return
     want = (*q.shape[:-1], k.shape[-2])
     for name, t in (("mask", mask), ("bias", bias)):
         if t is not None and (

@@ -1,0 +1,157 @@
+"""Row statistics: those of the full matrix, at any chunk, in memory that grows with N."""
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vision_attn.errors import UserError
+from vision_attn.ops.attention import attention_weights
+from vision_attn.ops.statistics import attention_statistics
+
+B, H, K, GRID = 2, 3, 5, (3, 4)
+N = 12
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(
+        shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
+
+
+def loop(w: Tensor, grid: tuple[int, int], prefix: int) -> tuple[Tensor, ...]:
+    """Entropy, largest, self weight and distance of whole weights, one number at a time."""
+    found = [torch.zeros(w.shape[:-1], dtype=w.dtype) for _ in range(4)]
+    for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in w.shape[:3])).tolist():
+        row = w[b, h, i].tolist()
+        found[0][b, h, i] = -sum(p * math.log(p) for p in row if p > 0)
+        found[1][b, h, i] = max(row)
+        found[2][b, h, i] = row[i]
+        here = divmod(i - prefix, grid[1])
+        seen = sum(row[prefix:])
+        far = sum(
+            p * math.dist(here, divmod(j, grid[1])) for j, p in enumerate(row[prefix:])
+        )
+        found[3][b, h, i] = math.nan if i < prefix else far / seen if seen else 0.0
+    return tuple(found)
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 5, 100])
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+@pytest.mark.parametrize("limits", ["nothing", "mask", "bias", "causal", "all"])
+def test_equal_to_those_of_the_full_matrix(limits: str, prefix: int, chunk: int | None) -> None:
+    n = N + prefix
+    q, k = (draw(B, H, n, K, seed=i) * 2 for i in range(2))
+    given: dict[str, Any] = {}
+    if limits in ("mask", "all"):
+        given["mask"] = draw(B, 1, n, n, seed=2) > 0
+        given["mask"][1, 0, 4] = False
+        given["scale"] = 0.8
+    if limits in ("bias", "all"):
+        given["bias"] = draw(H, n, n, seed=3).masked_fill(draw(H, n, n, seed=4) > 1, -math.inf)
+    if limits in ("causal", "all"):
+        given["causal"] = True
+    got = attention_statistics(
+        q, k, grid_size=GRID, num_prefix_tokens=prefix, chunk=chunk, **given
+    )
+    want = loop(attention_weights(q, k, **given), GRID, prefix)
+    for name, one, two in zip(got._fields, got, want, strict=True):
+        assert_close(one, two, equal_nan=True, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def test_hand_numbers() -> None:
+    q = torch.zeros(1, 1, 4, 2)  # every key alike, on a square of side 1
+    s = attention_statistics(q, q, grid_size=(2, 2))
+    full = torch.ones(1, 1, 4)
+    assert_close(s.entropy, full * math.log(4))
+    assert_close(s.largest, full / 4)
+    assert_close(s.self_weight, full / 4)
+    assert_close(s.distance, full * (2 + math.sqrt(2)) / 4)
+    sharp = torch.eye(4)[None, None] * 100
+    s = attention_statistics(sharp, sharp.roll(-1, -2), grid_size=(1, 4), scale=1.0)
+    assert_close(s.entropy, full * 0)
+    assert_close(s.self_weight, full * 0)  # the key of token i + 1 is what query i looks for
+    assert_close(s.distance, torch.tensor([[[3.0, 1, 1, 1]]]))
+
+
+def test_cross_attention_has_no_self_weight_and_no_grid_no_distance() -> None:
+    q, k = draw(B, H, 5, K), draw(B, H, 7, K, seed=1)
+    s = attention_statistics(q, k, causal=True, chunk=2)
+    w = attention_weights(q, k, causal=True)
+    assert s.self_weight is None
+    assert s.distance is None
+    assert_close(s.largest, w.amax(-1))
+    assert_close(s.entropy, torch.special.entr(w).sum(-1))
+    assert_close(attention_statistics(q, k[:, :, :0]).largest, torch.zeros(B, H, 5).double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    q, k = (draw(B, H, N, K, seed=i).to(dtype) for i in range(2))
+    low = attention_statistics(q, k, grid_size=GRID)
+    high = attention_statistics(q.float(), k.float(), grid_size=GRID)
+    assert all(t is not None and t.dtype == torch.float32 for t in low)
+    assert_close(tuple(low), tuple(high), rtol=0, atol=0)
+
+
+def test_what_does_not_fit_is_named() -> None:
+    q = torch.zeros(1, 1, 12, 4)
+    with pytest.raises(UserError, match=r"3 x 5 with 0 prefix tokens makes 15 tokens.* 12 queries"):
+        attention_statistics(q, q, grid_size=(3, 5))
+    with pytest.raises(UserError, match="chunk is 0"):
+        attention_statistics(q, q, chunk=0)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements that any operation gave."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for t in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(t, Tensor):
+                self.count = max(self.count, t.numel())
+        return out
+
+
+def test_no_tensor_grows_faster_than_the_number_of_tokens() -> None:
+    counts = []
+    for side in (16, 32):
+        q = torch.randn(1, 2, side * side, 4)
+        with Largest() as largest:
+            attention_statistics(q, q, grid_size=(side, side), chunk=8, causal=True)
+        counts.append(largest.count)
+    assert counts[1] == 4 * counts[0]
+
+
+PEAK = """
+import resource, torch
+from vision_attn.ops.statistics import attention_statistics
+torch.manual_seed(0)
+q, k = torch.randn(2, 1, 1, {n}, 8)
+if {n} > 64:
+    attention_statistics(q, k, grid_size=({n} // 128, 128), causal=True)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def peak_megabytes(n: int) -> float:
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK.format(n=n)], capture_output=True, text=True, check=True
+    )
+    kib = int(done.stdout) / (1024 if sys.platform == "darwin" else 1)
+    return kib / 1024
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no resource module on Windows")
+def test_16384_tokens_stay_under_one_gigabyte() -> None:
+    import_only, whole = peak_megabytes(64), peak_megabytes(16_384)
+    assert whole < 1000
+    assert whole - import_only < 300  # the matrix alone would be 1024 MB

@@ -1,0 +1,215 @@
+"""A convolution is an attention layer, one head for each tap (Cordonnier et al. 2020)."""
+
+from typing import Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from vision_attn.errors import UserError
+from vision_attn.ops.conv import (
+    Pair,
+    axis_weights,
+    check_alpha,
+    kernel_offsets,
+    leak,
+    padded_pixels,
+)
+
+__all__ = ["AttentionConv2d"]
+
+
+class AttentionConv2d(nn.Module):
+    """Attention that computes a `Conv2d`: (B, C, h, w) -> (B, out_channels, h', w').
+
+    Head h is one tap of the kernel. It attends by position alone, with scores -alpha |d - D_h|^2,
+    d = key - query; its values are the pixels, and the output projection stacks the taps' matrices.
+    As alpha grows, the output becomes the convolution's, with an error that falls as exp(-alpha);
+    `error_bound` says how far it can be off. Queries are the positions of the convolution's output.
+    Keys are the pixels, and for zero padding also the zero tokens all round, which are not masked.
+    Without them the nearest pixel wins outside the image: that is replicate padding.
+
+    Names of parameters and their layout are those of `Conv2d`: one loads the other's weights.
+    Memory is that of the patches of an unfolded image, taps * B * C * h' * w'. A pixel that is not
+    finite spoils more than its own field, as 0 times it is not 0.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+            padding_mode, device, dtype: those of `Conv2d`; `padding_mode` is zeros or replicate.
+        alpha: how sharp a head is; 20 leaves 1e-8 of the weight elsewhere, 46 nothing in float64.
+        learn: make alpha (H,) and the heads' centres (H, 2), in pixels, parameters. Take a small
+            alpha (1 to 4) for that: the gradient of a sharp head is as small as its leak.
+
+    Raises:
+        UserError: (a ValueError) another padding mode, an alpha not above 0, groups that do not
+            divide the channels, images of another shape or smaller than the kernel.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: str | int | Pair = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: Literal["zeros", "replicate"] = "zeros",
+        *,
+        alpha: float = 20.0,
+        learn: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if padding_mode not in ("zeros", "replicate"):
+            raise UserError(
+                f"padding_mode={padding_mode!r} is not attention to the nearest key;"
+                " choose zeros or replicate"
+            )
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise UserError(
+                f"groups {groups} does not divide in_channels {in_channels}"
+                f" and out_channels {out_channels}; try groups 1"
+            )
+        conv = nn.Conv2d(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            device=device,
+            dtype=dtype,
+        )
+        self.weight, self.bias = conv.weight, conv.bias
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size: Pair = conv.kernel_size  # type: ignore[assignment]
+        self.stride: Pair = conv.stride  # type: ignore[assignment]
+        self.dilation: Pair = conv.dilation  # type: ignore[assignment]
+        self.padding: str | Pair = conv.padding  # type: ignore[assignment]
+        self.padding_mode = padding_mode
+        self._pads = padded_pixels(self.padding, self.kernel_size, self.dilation)
+        # keys that stand for padding: zero tokens; replicate padding needs none
+        self._key_pads = self._pads if padding_mode == "zeros" else ((0, 0), (0, 0))
+        offsets = kernel_offsets(self.kernel_size, self.dilation).to(self.weight)
+        sharp = offsets.new_full((len(offsets),), check_alpha(alpha))
+        if learn:
+            self.alpha, self.centers = nn.Parameter(sharp), nn.Parameter(offsets)
+        else:
+            self.register_buffer("alpha", sharp, persistent=False)
+            self.register_buffer("centers", offsets, persistent=False)
+
+    @classmethod
+    def from_conv(
+        cls, conv: nn.Conv2d, alpha: float = 20.0, *, learn: bool = False
+    ) -> "AttentionConv2d":
+        """An attention layer that computes `conv`, with a copy of its weights.
+
+        Raises:
+            UserError: not a `Conv2d`, a padding mode other than zeros and replicate, a bad alpha.
+        """
+        if not isinstance(conv, nn.Conv2d) or isinstance(conv.weight, nn.UninitializedParameter):
+            raise UserError(f"conv is a {type(conv).__name__}, wanted an initialised nn.Conv2d")
+        layer = cls(
+            conv.in_channels,
+            conv.out_channels,
+            conv.kernel_size,  # type: ignore[arg-type]
+            conv.stride,  # type: ignore[arg-type]
+            conv.padding,  # type: ignore[arg-type]
+            conv.dilation,  # type: ignore[arg-type]
+            conv.groups,
+            conv.bias is not None,
+            conv.padding_mode,  # type: ignore[arg-type]
+            alpha=alpha,
+            learn=learn,
+            device=conv.weight.device,
+            dtype=conv.weight.dtype,
+        )
+        for mine, given in ((layer.weight, conv.weight), (layer.bias, conv.bias)):
+            if mine is not None and given is not None:
+                mine.data.copy_(given.detach())
+                mine.requires_grad_(given.requires_grad)
+        return layer.train(conv.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, h, w) -> (B, out_channels, h', w'), or without B, as `Conv2d` takes it."""
+        if x.ndim == 3:
+            return self(x[None])[0]
+        if x.ndim != 4 or x.shape[1] != self.in_channels:
+            raise UserError(
+                f"x has shape {tuple(x.shape)}, wanted (B, {self.in_channels}, h, w): this layer"
+                f" has in_channels {self.in_channels}"
+            )
+        rows, cols = self._axis_weights((x.shape[2], x.shape[3]), x.dtype)
+        # a zero token adds nothing to the sum: it only takes its share of the softmax
+        (top, _), (left, _) = self._key_pads
+        rows = rows[..., top : top + x.shape[2]].to(x.dtype)
+        cols = cols[..., left : left + x.shape[3]].to(x.dtype)
+        heads = torch.einsum("nih,bchw->nbciw", rows, x)
+        heads = torch.einsum("nbciw,njw->nbcij", heads, cols)
+        heads = rearrange(heads, "n b (g c) i j -> n b g c i j", g=self.groups)
+        taps = rearrange(self.weight, "(g o) c p q -> g o c (p q)", g=self.groups)
+        y = torch.einsum("nbgcij,gocn->bgoij", heads, taps).flatten(1, 2)
+        return y if self.bias is None else y + self.bias[:, None, None]
+
+    def weights(self, img_size: Pair) -> Tensor:
+        """Each head's weights on an image of (h, w) pixels: (H, Nq, Nk), rows sum to 1.
+
+        Queries are the h' * w' outputs and keys the pixels, both row-major; with zero padding the
+        keys are those of the padded image. In float32, float64 where the layer is.
+        """
+        rows, cols = self._axis_weights(img_size, self.weight.dtype)
+        w = rows[:, :, None, :, None] * cols[:, None, :, None, :]
+        return rearrange(w, "H i j h w -> H (i j) (h w)")
+
+    @torch.no_grad()
+    def error_bound(self, x: Tensor) -> Tensor:
+        """A bound on max |self(x) - conv(x)|, a float64 scalar on the CPU.
+
+        At most `leak` of a head's weight lies on other pixels, and these differ from the right one
+        by at most 2 max|x|. So the bound is `2 max|x| sum_h leak_h |W_h|`, |W| the largest sum of
+        absolute values over the inputs of an output channel; about `8 exp(-alpha) max|x| sum |W|`.
+        A second term covers rounding in the dtype of x, in both layers (not autocast or TF32).
+        Where alpha and centres have been trained, `conv` has the centres rounded to whole pixels.
+        """
+        reach = max(n + sum(p) for n, p in zip(x.shape[-2:], self._key_pads, strict=True))
+        size = self.weight.cpu().double().abs().sum(1).flatten(1)  # (out_channels, H)
+        lost = leak(self.alpha.cpu().double(), self.centers.cpu().double(), reach)
+        largest = x.abs().max().cpu().double() if x.numel() else torch.zeros((), dtype=size.dtype)
+        eps = torch.finfo(x.dtype).eps
+        rounding = eps * (self.weight[0].numel() + 2 * reach + 8)  # both layers' sums, eps/2 a term
+        bound = (largest * (size * (2 * lost + rounding)).sum(1)).max()
+        return (
+            bound if self.bias is None else bound + 2 * eps * self.bias.abs().max().cpu().double()
+        )
+
+    def extra_repr(self) -> str:
+        """Settings as `Conv2d` prints them, and whether positions are learned."""
+        return (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size},"
+            f" stride={self.stride}, padding={self.padding}, dilation={self.dilation},"
+            f" groups={self.groups}, padding_mode={self.padding_mode!r},"
+            f" learn={isinstance(self.alpha, nn.Parameter)}"
+        )
+
+    def _axis_weights(self, img_size: Pair, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Softmax over the keys of each axis: (H, h', rows of keys) and (H, w', columns)."""
+        alpha = self.alpha.to(torch.promote_types(self.alpha.dtype, dtype))
+        rows, cols = (
+            axis_weights(
+                img_size[axis],
+                self.centers[:, axis],
+                alpha,
+                kernel_size=self.kernel_size[axis],
+                stride=self.stride[axis],
+                dilation=self.dilation[axis],
+                pads=self._pads[axis],
+                key_pads=self._key_pads[axis],
+            )
+            for axis in (0, 1)
+        )
+        return rows, cols

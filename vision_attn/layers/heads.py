@@ -1,0 +1,193 @@
+"""What the multi-head layers share: widths, norms, registers, masks, weights, output projection."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vision_attn.errors import UserError
+from vision_attn.ops.attention import Score, attend, attention_weights
+
+__all__ = ["HeadedAttention", "PerHeadLinear", "check_heads", "merge_masks", "per_head",
+           "projection_layer"]  # fmt: skip
+
+
+def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
+    """The width of a head, or a UserError that names both numbers and suggests others."""
+    if num_heads < 1 or dim % num_heads:
+        fits = [n for n in range(1, dim + 1) if dim % n == 0]
+        near = sorted(sorted(fits, key=lambda n: abs(n - num_heads))[:2])
+        raise UserError(
+            f"{name} {dim} is not divisible by num_heads {num_heads};"
+            f" try num_heads {' or '.join(map(str, near))}"
+        )
+    return dim // num_heads
+
+
+class PerHeadLinear(nn.Module):
+    """Projections in which head h sees only its own channels: (B, N, D) -> (B, N, parts*D).
+
+    The output is laid out as that of `nn.Linear(D, parts * D)`. It equals such a layer with
+    block-diagonal weights, at 1/H of the parameters. `in_dim` is the width of the input, if not D.
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, parts: int, bias: bool = True, *, in_dim: int | None = None
+    ) -> None:
+        super().__init__()
+        width = check_heads(dim, num_heads)
+        fan_in = width if in_dim is None else check_heads(in_dim, num_heads, "input width")
+        self.weight = nn.Parameter(torch.empty(parts, num_heads, width, fan_in))
+        self.bias = nn.Parameter(torch.zeros(parts * dim)) if bias else None
+        nn.init.uniform_(self.weight, -(fan_in**-0.5), fan_in**-0.5)  # nn.Linear's own range
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, N, parts*D)."""
+        heads = x.unflatten(-1, (self.weight.shape[1], self.weight.shape[3]))
+        y = torch.einsum("bnhk,phjk->bnphj", heads, self.weight).flatten(2)
+        return y if self.bias is None else y + self.bias
+
+
+def projection_layer(
+    kind: str, dim: int, num_heads: int, parts: int, bias: bool, in_dim: int | None = None
+) -> nn.Module:
+    """`full`: a linear layer; `per_head`: a `PerHeadLinear`. Both (B, N, in) -> (B, N, parts*D)."""
+    if kind == "full":
+        return nn.Linear(dim if in_dim is None else in_dim, parts * dim, bias=bias)
+    if kind == "per_head":
+        return PerHeadLinear(dim, num_heads, parts, bias=bias, in_dim=in_dim)
+    raise UserError(f"projection={kind!r} is not known; choose full or per_head")
+
+
+class HeadedAttention(nn.Module):
+    """From projected queries, keys and values to the output; a subclass does the projections.
+
+    Args:
+        inputs: the projections of the subclass by name; they come first among the parameters.
+        others: see `MultiHeadSelfAttention`.
+    """
+
+    registers: Tensor | None
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        inputs: Mapping[str, nn.Module],
+        *,
+        qk_norm: bool,
+        proj_bias: bool,
+        attn_drop: float,
+        proj_drop: float,
+        norm_layer: Callable[[int], nn.Module],
+        scale: float | None,
+        score: Score,
+        num_registers: int,
+        fused: bool,
+    ) -> None:
+        super().__init__()
+        self.dim, self.num_heads, self.head_dim = dim, num_heads, check_heads(dim, num_heads)
+        self.scale, self.score, self.fused = scale, score, fused
+        for name, layer in inputs.items():
+            self.add_module(name, layer)
+        self.q_norm = norm_layer(self.head_dim) if qk_norm else nn.Identity()
+        self.k_norm = norm_layer(self.head_dim) if qk_norm else nn.Identity()
+        self.attn_drop = nn.Dropout(attn_drop)
+        self.proj = nn.Linear(dim, dim, bias=proj_bias)
+        self.proj_drop = nn.Dropout(proj_drop)
+        if num_registers < 0:
+            raise UserError(f"num_registers is {num_registers}; wanted 0 or more")
+        self.num_registers = num_registers
+        self.registers = None
+        if num_registers:
+            shape = (2, num_heads, num_registers, self.head_dim)
+            self.registers = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=0.02))
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, H, N, K)."""
+        return x.reshape(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def mix(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: Tensor | None,
+        key_mask: Tensor | None,
+        bias: Tensor | None,
+        causal: bool,
+        return_weights: bool,
+        weight_heads: Sequence[int] | None,
+        weight_queries: Sequence[int] | None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """(B, H, Nq, K), (B, H, Nk, K) twice, after the norms -> (B, Nq, D), and the weights."""
+        allowed, added = merge_masks(mask, key_mask), per_head(bias)
+        if self.registers is not None:  # in front, so that causal still ends at the last key
+            own_k, own_v = self.registers.to(k.dtype).expand(k.shape[0], -1, -1, -1, -1).unbind(1)
+            allowed, added = (
+                _pad_keys(t, k.shape[-2], self.num_registers) for t in (allowed, added)
+            )
+            k, v = torch.cat((self.k_norm(own_k), k), -2), torch.cat((own_v, v), -2)
+        y = attend(
+            q,
+            k,
+            v,
+            mask=allowed,
+            bias=added,
+            causal=causal,
+            scale=self.scale,
+            score=self.score,
+            dropout_p=self.attn_drop.p if self.training else 0.0,
+            fused=self.fused,
+        )
+        y = y.transpose(1, 2).reshape(q.shape[0], q.shape[2], self.dim)
+        y = self.proj_drop(self.proj(y))
+        if not return_weights:
+            if weight_heads is not None or weight_queries is not None:
+                raise UserError(
+                    "weight_heads and weight_queries choose among the weights;"
+                    " give return_weights=True with them"
+                )
+            return y
+        w = attention_weights(
+            q,
+            k,
+            mask=allowed,
+            bias=added,
+            causal=causal,
+            scale=self.scale,
+            score=self.score,
+            heads=weight_heads,
+            queries=weight_queries,
+        )
+        return y, w
+
+
+def per_head(t: Tensor | None) -> Tensor | None:
+    """(N, N), (B, N, N) or (B, H, N, N) to something that broadcasts to (B, H, N, N)."""
+    return t[:, None] if t is not None and t.ndim == 3 else t
+
+
+def merge_masks(mask: Tensor | None, key_mask: Tensor | None) -> Tensor | None:
+    """One mask from (N, N), (B, N, N) or (B, H, N, N) pairs and (B, N) keys; both must allow."""
+    mask = per_head(mask)
+    if key_mask is None:
+        return mask
+    if key_mask.dtype != torch.bool or key_mask.ndim != 2:
+        raise UserError(
+            f"key_mask has dtype {key_mask.dtype} and shape {tuple(key_mask.shape)},"
+            " wanted torch.bool of shape (B, N) with True = may be attended to"
+        )
+    keys = key_mask[:, None, None, :]
+    return keys if mask is None else mask & keys
+
+
+def _pad_keys(t: Tensor | None, keys: int, count: int) -> Tensor | None:
+    """A mask or a bias with `count` more keys in front, which it leaves alone."""
+    if t is None:
+        return None
+    if t.ndim and t.shape[-1] == 1:
+        t = t.expand(*t.shape[:-1], keys)
+    return F.pad(t, (count, 0), value=t.dtype == torch.bool)

@@ -1,0 +1,123 @@
+"""Set prediction in training (Carion et al. 2020): losses after every layer, mAP, a right count."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+from torchmetrics import MeanMetric
+from torchmetrics.detection import MeanAveragePrecision
+
+from vision_attn.models.detr import SetPredictor
+from vision_attn.training.classifier import OptimConfig
+from vision_attn.training.matching import Targets, Weights, found, set_loss
+from vision_attn.training.optim import Optimised
+
+__all__ = ["Detector"]
+
+
+class Detector(Optimised):
+    """A `SetPredictor` in training; logs train_loss and {val,test}_{loss,map,map50,count} an epoch.
+
+    `map` is COCO's mean average precision over IoU 0.5 to 0.95, `map50` that at 0.5; `count` is the
+    share of images with as many queries that answer a thing as there are things. The training loss
+    is the sum over decoder layers of `set_loss`.
+
+    Args:
+        patch_size, num_queries, embed_dim, depth, dec_depth, num_heads, mlp_ratio: see
+            `SetPredictor`.
+        img_size, in_chans, num_classes: from the data.
+        lr, weight_decay, warmup: see `OptimConfig`.
+        label, l1, giou, nothing: weights of the losses, see `Weights`.
+    """
+
+    model: SetPredictor
+
+    def __init__(
+        self,
+        *,
+        patch_size: int = 2,
+        num_queries: int = 8,
+        embed_dim: int = 64,
+        depth: int = 3,
+        dec_depth: int = 3,
+        num_heads: int = 4,
+        mlp_ratio: float = 2.0,
+        img_size: tuple[int, int] = (24, 24),
+        in_chans: int = 1,
+        num_classes: int = 10,
+        lr: float = 1e-3,
+        weight_decay: float = 0.05,
+        warmup: float = 0.1,
+        label: float = 1.0,
+        l1: float = 5.0,
+        giou: float = 2.0,
+        nothing: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        OptimConfig(lr=lr, weight_decay=weight_decay, warmup=warmup).check()
+        self.weights = Weights(label, l1, giou, nothing)
+        self.model = SetPredictor(
+            img_size,
+            patch_size,
+            in_chans,
+            num_classes,
+            num_queries,
+            embed_dim,
+            depth,
+            dec_depth,
+            num_heads,
+            mlp_ratio,
+        )
+        self.average_precision = MeanAveragePrecision(box_format="cxcywh")
+        self.count = MeanMetric()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, h, w) -> logits (B, Nq, classes+1), boxes (B, Nq, 4)."""
+        return cast("tuple[Tensor, Tensor]", self.model(x))
+
+    def training_step(self, batch: tuple[Tensor, Targets], batch_idx: int) -> Tensor:
+        """Sum of the losses after every decoder layer."""
+        x, targets = batch
+        layers = zip(*self.model.decode(self.model.encode(x)), strict=True)
+        loss = torch.stack([set_loss(*answer, targets, self.weights).total for answer in layers])
+        return self.note_loss(loss.sum(), len(x))
+
+    def validation_step(self, batch: tuple[Tensor, Targets], batch_idx: int) -> None:
+        """Loss of the last layer, and the answers for the metrics."""
+        self._evaluate("val", batch)
+
+    def test_step(self, batch: tuple[Tensor, Targets], batch_idx: int) -> None:
+        """Loss of the last layer, and the answers for the metrics."""
+        self._evaluate("test", batch)
+
+    def _evaluate(self, part: str, batch: tuple[Tensor, Targets]) -> None:
+        x, targets = batch
+        logits, boxes = self(x)
+        loss = set_loss(logits, boxes, targets, self.weights).total
+        self.log(f"{part}_loss", loss, on_epoch=True, batch_size=len(x), sync_dist=True)
+        self.average_precision.update(found(logits, boxes, every=True), targets)
+        number = [len(f["labels"]) for f in found(logits, boxes)]
+        right = [n == len(t["labels"]) for n, t in zip(number, targets, strict=True)]
+        self.count.update(torch.tensor(right, dtype=torch.float32, device=x.device))
+
+    def on_validation_epoch_end(self) -> None:
+        """Log and reset the metrics."""
+        self._report("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Log and reset the metrics."""
+        self._report("test")
+
+    def _report(self, part: str) -> None:
+        result = self.average_precision.compute()
+        for name, value in (
+            ("map", result["map"]), ("map50", result["map_50"]), ("count", self.count.compute())
+        ):  # fmt: skip
+            self.log(f"{part}_{name}", value, prog_bar=True)
+        self.average_precision.reset()
+        self.count.reset()
+
+    def predict_step(self, batch: tuple[Tensor, Targets], batch_idx: int) -> Targets:
+        """For each image the things found: boxes (n, 4), scores (n,), labels (n,)."""
+        return found(*self(batch[0]))
