@@ -27,7 +27,10 @@ def read_results(root: Path) -> pd.DataFrame:
         rows = Store(root).write_results()
         results = pd.DataFrame(rows, columns=list(COLUMNS))
     elif (root / "results.csv").is_file():
-        results = pd.read_csv(root / "results.csv")
+        try:
+            results = pd.read_csv(root / "results.csv")
+        except ValueError as e:
+            raise UserError(f"{root / 'results.csv'} cannot be read: {e}") from e
     else:
         raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
     missing = [c for c in COLUMNS if c not in results]

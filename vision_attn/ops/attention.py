@@ -59,6 +59,7 @@ def attend(
         attn_mask = bias.to(q.dtype)
     else:
         attn_mask = bias.to(q.dtype).masked_fill(~opened, float("-inf"))
+    attn_mask = torch.atleast_2d(attn_mask)  # the kernel takes no mask of keys alone
     y = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, scale=scale)
     return torch.where(alive, y, 0)
 

@@ -20,9 +20,10 @@ def sincos_1d(positions: Tensor, dim: int, *, temperature: float = 10_000.0) -> 
 def sincos_2d(grid_size: tuple[int, int], dim: int, *, temperature: float = 10_000.0) -> Tensor:
     """The first half of the channels tells the row, the second the column: (h, w) -> (h*w, D)."""
     if dim % 4:
+        near = sorted({dim - dim % 4 or 4, dim + 4 - dim % 4})
         raise UserError(
             f"dim {dim} is not divisible by 4, which 2-D sine-cosine positions need;"
-            f" try {dim - dim % 4 or 4} or {dim + 4 - dim % 4}"
+            f" try {' or '.join(map(str, near))}"
         )
     h, w = grid_size
     row, col = torch.arange(h).repeat_interleave(w), torch.arange(w).repeat(h)
