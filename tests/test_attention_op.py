@@ -252,7 +252,7 @@ def test_a_mask_that_does_not_fit_is_refused_with_both_shapes(shape: tuple[int, 
 
 
 def test_queries_and_keys_of_different_widths_are_refused_with_both_numbers() -> None:
-    q, k, v = qkv()
+    _, k, v = qkv()
     with pytest.raises(UserError, match=rf"width {V}, keys {K}"):
         attend(draw(B, H, NQ, V), k, v)
 

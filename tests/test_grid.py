@@ -53,7 +53,7 @@ def test_the_default_study_has_36_cells(source: Source) -> None:
     made = plan(Study(), source)
     assert len(made.cells) == 36
     assert sorted({c.size for c in made.cells}) == [20, 50, 100, 200, 400, 1078]
-    assert {c.config.steps for c in made.cells} == {300}
+    assert {c.config.steps for c in made.cells} == {400}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_key_follows_the_images(source: Source) -> None:
         {"seeds": 2},
         {"checkpoint": True},
         {"args": {"vit": dict(reversed(VIT.items()))}},
-        {"budget": Budget(steps=300)},
+        {"budget": Budget(steps=400)},
         {"data": DataConfig(root="elsewhere", memory_mb=1)},
     ],
 )
@@ -160,7 +160,7 @@ def test_key_does_not_follow_the_rest(source: Source, more: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("budget", "size", "batch", "updates"),
     [
-        (Budget(), 20, 64, 300),
+        (Budget(), 20, 64, 400),
         (Budget(steps=7), 20, 64, 7),
         (Budget(steps=7), 5000, 64, 7),
         (Budget(epochs=3), 20, 64, 3),

@@ -1,4 +1,4 @@
-"""Sine-cosine positions: values by hand, a shift is a rotation, rows and columns in their halves."""
+"""Sine-cosine positions: values by hand, a shift is a rotation, rows and columns apart."""
 
 import math
 
@@ -62,9 +62,9 @@ def test_values_stay_exact_far_out() -> None:
 
 
 def test_widths_that_cannot_be_split_name_themselves_and_suggest() -> None:
-    with pytest.raises(UserError, match="dim 7 is odd.*try 8"):
+    with pytest.raises(UserError, match=r"dim 7 is odd.*try 8"):
         sincos_1d(torch.arange(3), 7)
-    with pytest.raises(UserError, match="dim 10 is not divisible by 4.*try 8 or 12"):
+    with pytest.raises(UserError, match=r"dim 10 is not divisible by 4.*try 8 or 12"):
         sincos_2d((2, 3), 10)
-    with pytest.raises(UserError, match="dim 2 is not divisible by 4.*try 4$"):
+    with pytest.raises(UserError, match=r"dim 2 is not divisible by 4.*try 4$"):
         sincos_2d((2, 3), 2)

@@ -22,7 +22,7 @@ __all__ = ["Budget", "Cell", "Plan", "Study", "plan"]
 FORMAT = 1
 """Raised whenever the same configuration would give other numbers; part of every cell's key."""
 
-DEFAULT_STEPS = 300
+DEFAULT_STEPS = 400
 
 SUPPORTED_PRECISION = ("32-true", "bf16-mixed", "16-mixed", "bf16-true")
 
@@ -32,7 +32,7 @@ class Budget:
     """How long a model trains; give one of the two.
 
     Args:
-        steps: the same number of updates at every size; 300 where neither is given.
+        steps: the same number of updates at every size; 400 where neither is given.
         epochs: passes over the subset, so that small subsets get few updates.
     """
 

@@ -74,7 +74,7 @@ def _figure(summary: pd.DataFrame, measure: str, label: str) -> Figure:
         colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
         x, y = rows["size"], rows[f"{measure}_mean"]
         name = f"{model} ({_short(rows['params'].iloc[0])} parameters)"
-        axes.plot(x, y, color=colour, label=name, zorder=2)
+        axes.plot(x, y, color=colour, marker=marker, label=name, zorder=2)
         axes.fill_between(
             x, rows[f"{measure}_low"], rows[f"{measure}_high"], color=colour, alpha=0.15, lw=0
         )
