@@ -26,7 +26,7 @@ DESIGN = (
     " train_loss, test_loss, gap, fitted, seconds, images_per_second"
 )
 VIT: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
-STUDY = Study(args={"vit": VIT}, sizes=[20], draws=1)
+STUDY = Study(args={"vit": VIT}, sizes=[20], draws=1, budget=Budget(steps=300))
 OK: dict[str, Any] = {
     "status": "ok", "error": None, "steps": 300, "epochs": 300.0, "train_acc": 1.0,
     "val_acc": 0.5, "test_acc": 0.75, "train_loss": 0.125, "val_loss": 2.0, "test_loss": 1.5,
@@ -156,7 +156,7 @@ def test_a_file_is_replaced_or_left(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("change", "names"),
     [
         ({"optim": OptimConfig(lr=2e-3)}, r"optim\.lr 0\.001, this one has 0\.002"),
-        ({"budget": Budget(steps=11)}, r"budget\.steps None, this one has 11"),
+        ({"budget": Budget(steps=11)}, r"budget\.steps 300, this one has 11"),
         ({"budget": Budget(epochs=2)}, r"budget\.epochs None, this one has 2"),
         ({"augment": AugmentConfig(pad=1)}, r"augment\.pad 0, this one has 1"),
         ({"batch_size": 32}, "batch_size 64, this one has 32"),
