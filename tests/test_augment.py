@@ -129,13 +129,19 @@ def test_mixing_follows_its_seed(config: AugmentConfig) -> None:
     assert (mixed(config, 8)[2] != soft).any()
 
 
-@pytest.mark.parametrize("config", [AugmentConfig(mixup=0.8, cutmix=1.0), AugmentConfig()])
-def test_an_odd_batch_or_no_mixing_leaves_everything(config: AugmentConfig) -> None:
-    n = 5 if config.mixup else 6
-    x, y = images(n).float(), torch.arange(n) % 5
-    out, labels = mix(x, y, config, 5, 0)
+def test_no_mixing_leaves_everything() -> None:
+    x, y = images(6).float(), torch.arange(6) % 5
+    out, labels = mix(x, y, AugmentConfig(), 5, 0)
     assert out is x
     assert labels is y
+
+
+@pytest.mark.parametrize("config", [AugmentConfig(mixup=0.8), AugmentConfig(cutmix=1.0)])
+def test_an_odd_batch_cannot_be_mixed(config: AugmentConfig) -> None:
+    config.check_batch(6)
+    AugmentConfig().check_batch(5)
+    with pytest.raises(UserError, match="batch of 5 is odd; try 6"):
+        config.check_batch(5)
 
 
 @pytest.mark.parametrize("c", [1, 3])

@@ -226,3 +226,9 @@ def test_a_plan_does_not_depend_on_the_global_generator(source: Source) -> None:
     first = plan(study(), source)
     torch.manual_seed(2)
     assert plan(study(), source) == first
+
+
+def test_odd_batches_are_not_mixed_in_silence() -> None:
+    study = Study(args={"vit": VIT}, sizes=[25], augment=AugmentConfig(mixup=0.8))
+    with pytest.raises(UserError, match="batch of 25 is odd"):
+        plan(study, load(DataConfig()))

@@ -26,9 +26,9 @@ DESIGN = (
     " train_loss, test_loss, gap, fitted, seconds, images_per_second"
 )
 VIT: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
-STUDY = Study(args={"vit": VIT}, sizes=[20], draws=1, budget=Budget(steps=300))
+STUDY = Study(args={"vit": VIT}, sizes=[20], draws=1, budget=Budget(steps=400))
 OK: dict[str, Any] = {
-    "status": "ok", "error": None, "steps": 300, "epochs": 300.0, "train_acc": 1.0,
+    "status": "ok", "error": None, "steps": 400, "epochs": 300.0, "train_acc": 1.0,
     "val_acc": 0.5, "test_acc": 0.75, "train_loss": 0.125, "val_loss": 2.0, "test_loss": 1.5,
     "gap": 0.25, "fitted": True, "seconds": 3.5, "images_per_second": 1714.0, "size": 20,
     "subset": "0123456789abcdef",
@@ -83,7 +83,7 @@ def test_a_cell_is_whole(store: Store, made: Plan) -> None:
     cost = made.costs["vit"]
     where = {"model": "vit", "size": 20, "draw": 0, "seed": 0}
     assert row == {**where, "params": cost.params, "flops": cost.flops, **OK}
-    assert (config["args"], config["steps"], config["optim"]["lr"]) == (VIT, 300, 1e-3)
+    assert (config["args"], config["steps"], config["optim"]["lr"]) == (VIT, 400, 1e-3)
     assert sorted(p.name for p in store.cells.iterdir()) == sorted(c.key for c in made.cells)
 
 
@@ -156,7 +156,7 @@ def test_a_file_is_replaced_or_left(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ("change", "names"),
     [
         ({"optim": OptimConfig(lr=2e-3)}, r"optim\.lr 0\.001, this one has 0\.002"),
-        ({"budget": Budget(steps=11)}, r"budget\.steps 300, this one has 11"),
+        ({"budget": Budget(steps=11)}, r"budget\.steps 400, this one has 11"),
         ({"budget": Budget(epochs=2)}, r"budget\.epochs None, this one has 2"),
         ({"augment": AugmentConfig(pad=1)}, r"augment\.pad 0, this one has 1"),
         ({"batch_size": 32}, "batch_size 64, this one has 32"),
@@ -347,7 +347,7 @@ def test_results_csv(store: Store, made: Plan) -> None:
     assert table[1:] == [
         ["cnn", "20", "0", "0", "failed", *costs["cnn"], *[""] * 13, FAILED["error"]],
         [
-            "vit", "20", "0", "0", "ok", *costs["vit"], "300", "300.0", "1.0", "0.5", "0.75",
+            "vit", "20", "0", "0", "ok", *costs["vit"], "400", "300.0", "1.0", "0.5", "0.75",
             "0.125", "1.5", "0.25", "True", "3.5", "1714.0", "2.0", "0123456789abcdef", "",
         ],
     ]  # fmt: skip

@@ -154,6 +154,7 @@ def plan(study: Study, source: Source) -> Plan:
                     val_fraction=study.data.val_fraction,
                 ).train
             )
+            study.augment.check_batch(min(study.batch_size, n))
             for seed in range(study.seeds):
                 for model in study.models:
                     config = RunConfig(

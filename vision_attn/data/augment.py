@@ -33,6 +33,19 @@ class AugmentConfig:
     mixup: float = 0.0
     cutmix: float = 0.0
 
+    @property
+    def mixes(self) -> bool:
+        """Whether labels become soft."""
+        return bool(self.mixup or self.cutmix)
+
+    def check_batch(self, batch: int) -> None:
+        """Refuse a batch that cannot be mixed with its mirror."""
+        if self.mixes and batch % 2:
+            raise UserError(
+                f"augment.mixup and cutmix mix images of a batch in pairs: a batch of {batch}"
+                f" is odd; try {batch + 1}, or turn both off"
+            )
+
     def check(self) -> None:
         """Refuse what cannot be meant, before any work begins."""
         if self.pad < 0:
@@ -117,7 +130,7 @@ def mix(
     x: Tensor, y: Tensor, config: AugmentConfig, num_classes: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """timm's mixup and cutmix of a batch with its mirror: y (B,) becomes soft, (B, classes)."""
-    if not (config.mixup or config.cutmix) or len(x) % 2:
+    if not config.mixes:
         return x, y
     from timm.data.mixup import Mixup
 

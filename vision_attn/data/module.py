@@ -175,6 +175,7 @@ class ImageData(L.LightningDataModule):
             num_classes=len(self.source.classes),
             val_fraction=val_fraction,
         )
+        self.augment.check_batch(min(batch_size, len(self.subset.train)))
         self._normalise = Normalise(*_statistics(self.source.train_images, self.subset.train))
 
     @property
