@@ -129,9 +129,7 @@ def test_relative_bias_of_another_grid_is_the_resized_table() -> None:
 @pytest.mark.parametrize("grid", [(3, 4), (5, 2)])
 def test_rotary_equals_timm(grid: tuple[int, int], temperature: float) -> None:
     x = draw(2, 3, grid[0] * grid[1], 16)
-    sin, cos = build_rotary_pos_embed(
-        list(grid), dim=16, temperature=temperature, in_pixels=False
-    )
+    sin, cos = build_rotary_pos_embed(list(grid), dim=16, temperature=temperature, in_pixels=False)
     turns = rotary_2d(grid, 16, temperature=temperature)
     assert_close(turns, torch.stack((sin, cos)))
     assert_close(rotate(x, turns), apply_rot_embed_cat(x, torch.cat((sin, cos), -1)))

@@ -20,9 +20,7 @@ N = 12
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(
-        shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
-    )
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def loop(w: Tensor, grid: tuple[int, int], prefix: int) -> tuple[Tensor, ...]:
@@ -35,9 +33,7 @@ def loop(w: Tensor, grid: tuple[int, int], prefix: int) -> tuple[Tensor, ...]:
         found[2][b, h, i] = row[i]
         here = divmod(i - prefix, grid[1])
         seen = sum(row[prefix:])
-        far = sum(
-            p * math.dist(here, divmod(j, grid[1])) for j, p in enumerate(row[prefix:])
-        )
+        far = sum(p * math.dist(here, divmod(j, grid[1])) for j, p in enumerate(row[prefix:]))
         found[3][b, h, i] = math.nan if i < prefix else far / seen if seen else 0.0
     return tuple(found)
 
@@ -57,9 +53,7 @@ def test_equal_to_those_of_the_full_matrix(limits: str, prefix: int, chunk: int 
         given["bias"] = draw(H, n, n, seed=3).masked_fill(draw(H, n, n, seed=4) > 1, -math.inf)
     if limits in ("causal", "all"):
         given["causal"] = True
-    got = attention_statistics(
-        q, k, grid_size=GRID, num_prefix_tokens=prefix, chunk=chunk, **given
-    )
+    got = attention_statistics(q, k, grid_size=GRID, num_prefix_tokens=prefix, chunk=chunk, **given)
     want = loop(attention_weights(q, k, **given), GRID, prefix)
     for name, one, two in zip(got._fields, got, want, strict=True):
         assert_close(one, two, equal_nan=True, msg=lambda m, name=name: f"{name}: {m}")

@@ -15,25 +15,56 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vision_attn.layers.attention import MultiHeadSelfAttention, SelfAttention
     from vision_attn.layers.block import EncoderBlock
+    from vision_attn.layers.conv import AttentionConv2d
+    from vision_attn.layers.cross import MultiHeadAttention
+    from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+    from vision_attn.layers.spatial import SelfAttention2d, add_attention
     from vision_attn.models.cnn import SmallCNN
+    from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
+    from vision_attn.models.dense import DenseClassifier
+    from vision_attn.models.detr import SetPredictor
+    from vision_attn.models.local_vit import LocalVisionTransformer
     from vision_attn.models.vit import VisionTransformer
+    from vision_attn.ops.statistics import attention_statistics
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttentionConv2d",
+    "ConvInitVisionTransformer",
+    "DenseClassifier",
     "EncoderBlock",
+    "LocalVisionTransformer",
+    "MultiHeadAttention",
     "MultiHeadSelfAttention",
+    "NeighborhoodAttention",
     "SelfAttention",
+    "SelfAttention2d",
+    "SetPredictor",
     "SmallCNN",
     "VisionTransformer",
+    "WindowAttention",
+    "add_attention",
+    "attention_statistics",
 ]
 
 _HOME = {
+    "AttentionConv2d": "vision_attn.layers.conv",
+    "ConvInitVisionTransformer": "vision_attn.models.conv_init_vit",
+    "DenseClassifier": "vision_attn.models.dense",
     "EncoderBlock": "vision_attn.layers.block",
+    "LocalVisionTransformer": "vision_attn.models.local_vit",
+    "MultiHeadAttention": "vision_attn.layers.cross",
     "MultiHeadSelfAttention": "vision_attn.layers.attention",
+    "NeighborhoodAttention": "vision_attn.layers.local",
     "SelfAttention": "vision_attn.layers.attention",
+    "SelfAttention2d": "vision_attn.layers.spatial",
+    "SetPredictor": "vision_attn.models.detr",
     "SmallCNN": "vision_attn.models.cnn",
     "VisionTransformer": "vision_attn.models.vit",
+    "WindowAttention": "vision_attn.layers.local",
+    "add_attention": "vision_attn.layers.spatial",
+    "attention_statistics": "vision_attn.ops.statistics",
 }
 
 

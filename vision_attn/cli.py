@@ -1,6 +1,7 @@
 """The command line. Heavy imports wait until a command needs them."""
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from vision_attn.errors import UserError
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
+
+    from vision_attn.compare.grid import Study
 
 __all__ = ["main"]
 
@@ -80,6 +83,51 @@ def _parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
         raise UserError(_one_line(e)) from e
 
 
+def _study(command: str, args: Sequence[str]) -> "tuple[Any, Study]":
+    """All values of a command line, and the study that they describe."""
+    from vision_attn.compare.grid import Study
+
+    parser = _parser(command)
+    parser.add_argument("--config", action="config", help="a YAML file of these options")
+    parser.add_class_arguments(Study, None)
+    parser.add_argument("--out", type=str, default="runs/compare", help="directory of the results")
+    parser.add_argument(
+        "--workers",
+        type=int | None,
+        default=None,
+        help="processes; null is one a core, or one where there is a GPU",
+    )
+    given = parser.instantiate_classes(_parse(parser, _merge_model_args(parser, args)))
+    fields = Study.__dataclass_fields__
+    return given, Study(**{k: v for k, v in vars(given).items() if k in fields})
+
+
+def _merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
+    """`--args.MODEL.KEY VALUE` changes one argument; by itself it would replace all of MODEL's."""
+    from jsonargparse import get_loader
+
+    rest: list[str] = []
+    changes: list[tuple[str, str, Any]] = []
+    words = iter(args)
+    for word in words:
+        option = re.fullmatch(r"--args\.(.+)\.(\w+?)(?:=(.*))?", word)
+        if not option:
+            rest.append(word)
+            continue
+        model, key, text = option.groups()
+        text = next(words, None) if text is None else text
+        if text is None:
+            raise UserError(f"{word} has no value")
+        changes.append((model, key, get_loader("strict_yaml")(text)))
+    if not changes or {"-h", "--help"} & set(rest):
+        return rest
+    asked = [word for word in rest if not word.startswith("--print_config")]
+    merged = {model: dict(values) for model, values in _parse(parser, asked).args.items()}
+    for model, key, value in changes:
+        merged.setdefault(model, {})[key] = value
+    return [*rest, f"--args={json.dumps(merged)}"]
+
+
 def _one_line(error: Exception) -> str:
     """What jsonargparse says, without its indented hints on every type it tried."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
@@ -137,22 +185,12 @@ def _compare(args: Sequence[str]) -> int:
     from rich.console import Console
 
     from vision_attn.compare.execute import default_workers, execute
-    from vision_attn.compare.grid import Study, plan
+    from vision_attn.compare.grid import plan
     from vision_attn.compare.report import report, terminal
     from vision_attn.compare.store import Store
     from vision_attn.data.sources import load
 
-    parser = _parser("compare")
-    parser.add_argument("--config", action="config", help="a YAML file of these options")
-    parser.add_class_arguments(Study, None)
-    parser.add_argument("--out", type=str, default="runs/compare", help="directory of the results")
-    parser.add_argument(
-        "--workers", type=int | None, default=None,
-        help="processes; null is one a core, or one where there is a GPU",
-    )  # fmt: skip
-    given = parser.instantiate_classes(_parse(parser, args))
-    names = Study.__dataclass_fields__
-    study = Study(**{k: v for k, v in vars(given).items() if k in names})
+    given, study = _study("compare", args)
     if given.workers is not None and given.workers < 1:
         raise UserError(f"workers is {given.workers}; wanted 1 or more")
     console = Console()
@@ -202,28 +240,48 @@ def _plot(args: Sequence[str]) -> int:
 def _budget(args: Sequence[str]) -> int:
     from rich.console import Console
 
-    from vision_attn.compare.grid import Study, plan
+    from vision_attn.compare.grid import plan
     from vision_attn.data.sources import load
+    from vision_attn.models import create_model
+    from vision_attn.models.budget import activation_bytes
 
-    parser = _parser("budget")
-    parser.add_argument("--config", action="config", help="a YAML file, as of compare")
-    parser.add_class_arguments(Study, None)
-    given = parser.instantiate_classes(_parse(parser, args))
-    study = Study(**{k: v for k, v in vars(given).items() if k in Study.__dataclass_fields__})
-    made = plan(study, load(study.data))
-    _show_costs(Console(), made.costs, made.matched)
+    _, study = _study("budget", args)
+    source = load(study.data)
+    made = plan(study, source)
+    shape: dict[str, Any] = {"img_size": source.img_size, "in_chans": source.in_chans}
+    kept = {
+        model: activation_bytes(
+            create_model(model, **shape, num_classes=len(source.classes), args=made.args[model]),
+            **shape,
+        )
+        for model in study.models
+    }
+    _show_costs(Console(), made.costs, made.matched, kept)
     return 0
 
 
-def _show_costs(console: Any, costs: dict[str, Any], matched: dict[str, str]) -> None:
+def _show_costs(
+    console: Any,
+    costs: dict[str, Any],
+    matched: dict[str, str],
+    kept: dict[str, int] | None = None,
+) -> None:
+    """Parameters and FLOPs of one image forward; memory too where `kept` says it in bytes."""
     from rich.table import Table
 
-    table = Table(title="cost of one model, FLOPs of one image forward")
-    for name in ("model", "parameters", "FLOPs", "weights, MB", "matched to"):
-        table.add_column(name, justify="left" if name in ("model", "matched to") else "right")
+    table = Table(
+        title="cost of one model; FLOPs of one image",
+        caption="activations: what one image's forward pass keeps for training" if kept else None,
+    )
+    for name in ("model", "parameters", "FLOPs", "matched to"):
+        left = name in ("model", "matched to")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    if kept:
+        table.add_column("weights", justify="right")
+        table.add_column("activations", justify="right")
     for model, c in costs.items():
-        size = f"{4 * c.params / 2**20:.2f}"
-        table.add_row(model, f"{c.params:,}", f"{c.flops:,}", size, matched[model])
+        memory = [f"{n / 2**20:.2f} MiB" for n in (4 * c.params, kept[model])] if kept else []
+        table.add_row(model, f"{c.params:,}", f"{c.flops / 1e6:,.2f} M", matched[model], *memory)
     console.print(table)
 
 

@@ -5,13 +5,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source
 from vision_attn.data.subsets import subset
 from vision_attn.errors import UserError
-from vision_attn.models import create_model
+from vision_attn.models import create_model, known_models
 from vision_attn.models.budget import Cost, Match, cost, match_cnn
 from vision_attn.training.classifier import OptimConfig
 from vision_attn.training.run import RunConfig
@@ -21,7 +22,7 @@ __all__ = ["Budget", "Cell", "Plan", "Study", "plan"]
 FORMAT = 1
 """Raised whenever the same configuration would give other numbers; part of every cell's key."""
 
-DEFAULT_STEPS = 300
+DEFAULT_STEPS = 400
 
 SUPPORTED_PRECISION = ("32-true", "bf16-mixed", "16-mixed", "bf16-true")
 
@@ -31,7 +32,7 @@ class Budget:
     """How long a model trains; give one of the two.
 
     Args:
-        steps: the same number of updates at every size; 300 where neither is given.
+        steps: the same number of updates at every size; 400 where neither is given.
         epochs: passes over the subset, so that small subsets get few updates.
     """
 
@@ -61,7 +62,8 @@ class Study:
         models: vit, pixel_vit, cnn, or timm:NAME.
         args: arguments of each model, by its name.
         match: what of the CNN is made equal to `match_to`: params, flops, both or none.
-        match_to: the model whose cost the CNN's widths are solved for.
+        match_to: the model whose cost the CNN's widths are solved for; null is the first of
+            `models` that is not cnn.
         sizes: numbers of training images; `all` is what validation leaves.
         draws: how many subsets of each size.
         seeds: how many initialisations of each draw.
@@ -84,7 +86,7 @@ class Study:
         }
     )
     match: Match = "params"
-    match_to: str = "vit"
+    match_to: str | None = None
     sizes: list[int | Literal["all"]] = field(
         default_factory=lambda: [20, 50, 100, 200, 400, "all"]
     )
@@ -99,6 +101,11 @@ class Study:
     rows: int = 10
     threads: int = 1
     checkpoint: bool = False
+
+    @property
+    def reference(self) -> str:
+        """The model that the CNN is matched to."""
+        return self.match_to or next((m for m in self.models if m != "cnn"), "vit")
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ def plan(study: Study, source: Source) -> Plan:
     matched = dict.fromkeys(study.models, "none")
     if "cnn" in args and study.match != "none" and "widths" not in args["cnn"]:
         args["cnn"] |= _matched_cnn(study, source)
-        matched["cnn"] = f"{study.match} of {study.match_to}"
+        matched["cnn"] = f"{study.match} of {study.reference}"
     costs = {m: _cost(m, args[m], source) for m in study.models}
     cells = []
     for draw in range(study.draws):
@@ -147,6 +154,7 @@ def plan(study: Study, source: Source) -> Plan:
                     val_fraction=study.data.val_fraction,
                 ).train
             )
+            study.augment.check_batch(min(study.batch_size, n))
             for seed in range(study.seeds):
                 for model in study.models:
                     config = RunConfig(
@@ -180,9 +188,10 @@ def _check(study: Study) -> None:
     for name in ("draws", "seeds", "batch_size", "rows", "threads"):
         if getattr(study, name) < 1:
             raise UserError(f"{name} is {getattr(study, name)}; wanted 1 or more")
-    unused = sorted(study.args.keys() - {*study.models, study.match_to})
-    if unused:
-        raise UserError(f"args.{unused[0]} belongs to no model of {study.models}")
+    for name in study.args:
+        if name not in known_models() and not name.startswith("timm:"):
+            near = get_close_matches(name, known_models(), n=1) or known_models()
+            raise UserError(f"args.{name} is for no model; models are {', '.join(near)}, timm:NAME")
     if study.precision not in SUPPORTED_PRECISION:
         raise UserError(
             f"precision {study.precision!r} is not known; choose one of"
@@ -205,11 +214,11 @@ def _cost(model: str, args: Mapping[str, Any], source: Source) -> Cost:
 
 def _matched_cnn(study: Study, source: Source) -> dict[str, Any]:
     """The CNN's widths, solved for the cost of the model it is matched to."""
-    if study.match_to == "cnn":
+    if study.reference == "cnn":
         raise UserError("match_to is cnn, which cannot be matched to itself; name another model")
     assert study.match != "none"
     depth = study.args.get("cnn", {}).get("depth", 2)
-    target = _cost(study.match_to, study.args.get(study.match_to, {}), source)
+    target = _cost(study.reference, study.args.get(study.reference, {}), source)
     shape: dict[str, Any] = {
         "in_chans": source.in_chans,
         "num_classes": len(source.classes),

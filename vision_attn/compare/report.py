@@ -27,7 +27,10 @@ def read_results(root: Path) -> pd.DataFrame:
         rows = Store(root).write_results()
         results = pd.DataFrame(rows, columns=list(COLUMNS))
     elif (root / "results.csv").is_file():
-        results = pd.read_csv(root / "results.csv")
+        try:
+            results = pd.read_csv(root / "results.csv")
+        except ValueError as e:
+            raise UserError(f"{root / 'results.csv'} cannot be read: {e}") from e
     else:
         raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
     missing = [c for c in COLUMNS if c not in results]
@@ -71,7 +74,7 @@ def _figure(summary: pd.DataFrame, measure: str, label: str) -> Figure:
         colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
         x, y = rows["size"], rows[f"{measure}_mean"]
         name = f"{model} ({_short(rows['params'].iloc[0])} parameters)"
-        axes.plot(x, y, color=colour, label=name, zorder=2)
+        axes.plot(x, y, color=colour, marker=marker, label=name, zorder=2)
         axes.fill_between(
             x, rows[f"{measure}_low"], rows[f"{measure}_high"], color=colour, alpha=0.15, lw=0
         )

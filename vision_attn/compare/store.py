@@ -196,6 +196,7 @@ class Store:
 def _identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
     """What must not change within a directory: all that decides a result beside the grid's axes."""
     kept = {k: v for k, v in asdict(study).items() if k not in GROWS}
+    kept["match_to"] = study.reference
     kept["data"] = {
         "name": source.name,
         "fingerprint": source.fingerprint,

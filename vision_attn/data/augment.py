@@ -1,10 +1,13 @@
 """Batched augmentation of uint8 images on their own device, and normalisation to float32."""
 
 import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from PIL.Image import Image
 from torch import Tensor
 
 from vision_attn.errors import UserError
@@ -30,6 +33,19 @@ class AugmentConfig:
     mixup: float = 0.0
     cutmix: float = 0.0
 
+    @property
+    def mixes(self) -> bool:
+        """Whether labels become soft."""
+        return bool(self.mixup or self.cutmix)
+
+    def check_batch(self, batch: int) -> None:
+        """Refuse a batch that cannot be mixed with its mirror."""
+        if self.mixes and batch % 2:
+            raise UserError(
+                f"augment.mixup and cutmix mix images of a batch in pairs: a batch of {batch}"
+                f" is odd; try {batch + 1}, or turn both off"
+            )
+
     def check(self) -> None:
         """Refuse what cannot be meant, before any work begins."""
         if self.pad < 0:
@@ -37,11 +53,8 @@ class AugmentConfig:
         for name in ("mixup", "cutmix"):
             if getattr(self, name) < 0:
                 raise UserError(f"augment.{name} is {getattr(self, name)}; wanted alpha >= 0")
-        if self.randaugment and not self.randaugment.startswith("rand"):
-            raise UserError(
-                f"augment.randaugment {self.randaugment!r} is no recipe of timm's;"
-                " try rand-m9-n2-mstd0.5"
-            )
+        if self.randaugment:
+            _transform(self.randaugment)
 
 
 class Normalise:
@@ -94,28 +107,46 @@ def augment(x: Tensor, config: AugmentConfig, flip_ok: bool, seed: int) -> Tenso
 
 def _randaugment(x: Tensor, recipe: str, seed: int) -> Tensor:
     """timm's RandAugment (Cubuk et al. 2020), an image at a time on the CPU."""
-    from timm.data.auto_augment import rand_augment_transform
     from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
-    transform = rand_augment_transform(recipe, {"img_mean": (128,) * 3})
-    _seed_globals(seed)  # timm draws from the global generators
-    images = (transform(to_pil_image(i).convert("RGB")) for i in x.cpu())
-    out = torch.stack([pil_to_tensor(i if x.shape[1] == 3 else i.convert("L")) for i in images])
-    return out.to(x.device)
+    transform, mode = _transform(recipe), "RGB" if x.shape[1] == 3 else "L"
+    with _seeded_globals(seed):
+        images = [transform(to_pil_image(i).convert("RGB")).convert(mode) for i in x.cpu()]
+    return torch.stack([pil_to_tensor(i) for i in images]).to(x.device)
+
+
+def _transform(recipe: str) -> Callable[[Image], Image]:
+    from timm.data.auto_augment import rand_augment_transform
+
+    try:
+        return rand_augment_transform(recipe, {"img_mean": (128,) * 3})
+    except (AssertionError, LookupError, ValueError) as e:
+        raise UserError(
+            f"augment.randaugment {recipe!r} is no recipe of timm's; try rand-m9-n2-mstd0.5"
+        ) from e
 
 
 def mix(
     x: Tensor, y: Tensor, config: AugmentConfig, num_classes: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """timm's mixup and cutmix of a batch with its mirror: y (B,) becomes soft, (B, classes)."""
-    if not (config.mixup or config.cutmix) or len(x) % 2:
+    if not config.mixes:
         return x, y
     from timm.data.mixup import Mixup
 
-    _seed_globals(seed)
-    return Mixup(config.mixup, config.cutmix, label_smoothing=0.0, num_classes=num_classes)(x, y)
+    mixup = Mixup(config.mixup, config.cutmix, label_smoothing=0.0, num_classes=num_classes)
+    with _seeded_globals(seed):
+        return mixup(x, y)
 
 
-def _seed_globals(seed: int) -> None:
+@contextmanager
+def _seeded_globals(seed: int) -> Iterator[None]:
+    """timm draws from the global generators; other people's draws go on as they were."""
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - what timm draws from
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002

@@ -150,8 +150,11 @@ class ImageData(L.LightningDataModule):
         super().__init__()
         self.augment = augment or AugmentConfig()
         self.augment.check()
-        for what, value, least in (("batch_size", batch_size, 1), ("num_workers", num_workers, 0)):
-            if value < least:
+        for what, value, least in (
+            ("batch_size", batch_size, 1), ("num_workers", num_workers, 0), ("seed", seed, 0),
+            ("batches_per_epoch", batches_per_epoch, 1),
+        ):  # fmt: skip
+            if value is not None and value < least:
                 raise UserError(f"data.{what} is {value}; wanted {least} or more")
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
         self.batches_per_epoch = batches_per_epoch
@@ -172,6 +175,7 @@ class ImageData(L.LightningDataModule):
             num_classes=len(self.source.classes),
             val_fraction=val_fraction,
         )
+        self.augment.check_batch(min(batch_size, len(self.subset.train)))
         self._normalise = Normalise(*_statistics(self.source.train_images, self.subset.train))
 
     @property

@@ -3,15 +3,16 @@
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from vision_attn.errors import UserError
@@ -106,6 +107,8 @@ def load(config: DataConfig) -> Source:
         raise UserError(f"data.name {config.name!r} is not known; choose one of {', '.join(NAMES)}")
     if config.name != "folder" and config.img_size is not None:
         raise UserError(f"data.img_size is for folders; {config.name} has a size of its own")
+    if config.img_size is not None and config.img_size < 1:
+        raise UserError(f"data.img_size is {config.img_size}; wanted 1 or more pixels")
     if config.name == "digits":
         parts = _digits()
     elif config.name == "folder":
@@ -158,7 +161,7 @@ def _torchvision(config: DataConfig) -> dict[str, Any]:
 
     name, flip = _TORCHVISION[config.name]
     root = Path(config.root or "data")
-    existed = root.exists()
+    made = [p for p in (root / name / "raw", root / name, root, *root.parents) if not p.exists()]
     cls = getattr(torchvision.datasets, name)
     arrays: dict[str, Any] = {}
     classes: tuple[str, ...] = ()
@@ -166,12 +169,11 @@ def _torchvision(config: DataConfig) -> dict[str, Any]:
         split = {"split": part} if config.name == "svhn" else {"train": part == "train"}
         try:
             data = cls(str(root), download=True, **split)
-        except (URLError, RuntimeError, OSError) as e:
-            if not existed and root.exists() and not any(p.is_file() for p in root.rglob("*")):
-                for p in sorted(root.rglob("*"), reverse=True):
+        except (HTTPException, RuntimeError, OSError) as e:
+            for p in made:
+                with suppress(OSError):  # something is in it
                     p.rmdir()
-                root.rmdir()
-            raise UserError(_missing(config.name, cls, root, e)) from e
+            raise UserError(_missing(config.name, cls, part, root, e)) from e
         images = np.asarray(data.data)
         labels = np.asarray(data.labels if config.name == "svhn" else data.targets, np.int64)
         if config.name != "svhn":  # which is stored (n, C, h, w) already
@@ -181,14 +183,16 @@ def _torchvision(config: DataConfig) -> dict[str, Any]:
     return {"classes": classes, "flip": flip, **arrays}
 
 
-def _missing(name: str, cls: Any, root: Path, error: Exception) -> str:
+def _missing(name: str, cls: Any, part: str, root: Path, error: Exception) -> str:
     """Which file from where, and the two ways that need no download."""
     if hasattr(cls, "url"):
         what = f"{cls.filename} from {cls.url}"
     elif hasattr(cls, "mirrors"):
-        what = f"{cls.resources[0][0]} from {cls.mirrors[0]}"
+        root = root / cls.__name__ / "raw"
+        files = [f for f, _ in cls.resources if not (root / f).exists()]
+        what = f"{', '.join(files or ['a whole file'])} from {cls.mirrors[0]}"
     else:
-        what = f"{cls.split_list['train'][1]} from {cls.split_list['train'][0]}"
+        what = f"{cls.split_list[part][1]} from {cls.split_list[part][0]}"
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return (
         f"{name}: {what} is not under {root} and cannot be downloaded ({reason}); put the file"
@@ -273,7 +277,13 @@ def _look(paths: list[str], img_size: int | None) -> tuple[int, tuple[int, int]]
 def _decode(path: str, chans: int, img_size: tuple[int, int]) -> NDArray[np.uint8]:
     """A file as uint8 (C, h, w): the middle, cut to the wanted shape, then resized."""
     with _named(path), Image.open(path) as image:
-        rgb = image.convert("L" if chans == 1 else "RGB")
+        if image.mode.startswith("I;16"):  # whose conversion to 8 bits clips where it should scale
+            grey = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        elif image.mode in ("I", "F"):
+            raise UserError(f"{path} has pixels of 32 bits in one channel; wanted 8 or 16")
+        else:
+            grey = image
+        rgb = grey.convert("L" if chans == 1 else "RGB")
     h, w = img_size
     if rgb.size != (w, h):
         scale = max(w / rgb.width, h / rgb.height)
@@ -294,5 +304,5 @@ class _named:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (UnidentifiedImageError, OSError, SyntaxError)):
+        if isinstance(error, Exception) and not isinstance(error, UserError):  # whatever it raises
             raise UserError(f"{self.path} is not an image that can be read: {error}") from error

@@ -2,7 +2,8 @@
 
 Every image gets a rank from a keyed hash of its number, not from a random generator, whose stream
 may change with a library's version. Images are then dealt out class by class in rounds: any prefix
-of that order is balanced to within one image, and prefixes are nested. Validation is dealt first.
+of that order is balanced to within one image, and prefixes are nested. Validation is dealt first,
+and what it leaves is dealt anew.
 """
 
 import hashlib
@@ -25,21 +26,21 @@ class Subset:
     hash: str
 
 
-def deal(labels: NDArray[np.int64], *, name: str, draw: int) -> NDArray[np.int64]:
-    """The order of all images for (data set, draw), classes in turn: (n,) -> (n,)."""
-    keys = np.array(
-        [
-            int.from_bytes(hashlib.blake2b(f"{name}/{draw}/{i}".encode(), digest_size=8).digest())
-            for i in range(len(labels))
-        ],
-        dtype=np.uint64,
-    )
+def deal(
+    labels: NDArray[np.int64], *, name: str, draw: int, among: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """The order of all images, or of those in `among`, classes in turn: (n,) -> (n,)."""
+    if among is None:
+        among = np.arange(len(labels))
+    labels = labels[among]
+    hashes = (hashlib.blake2b(f"{name}/{draw}/{i}".encode(), digest_size=8) for i in among)
+    keys = np.array([int.from_bytes(h.digest(), "big") for h in hashes], np.uint64)
     by_class = np.lexsort((keys, labels))
     round_of = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
         members = by_class[labels[by_class] == label]
         round_of[members] = np.arange(len(members))
-    return np.lexsort((keys, round_of))
+    return among[np.lexsort((keys, round_of))]
 
 
 def subset(
@@ -69,6 +70,12 @@ def subset(
     order = deal(labels, name=name, draw=draw)
     held = max(round(len(labels) * val_fraction), 1)
     val, pool = order[:held], order[held:]
+    if not len(pool):
+        raise UserError(
+            f"data.val_fraction {val_fraction} takes all {len(labels)} training images of {name}"
+        )
+    # a round that validation cut in two would put two classes out of step
+    pool = deal(labels, name=name, draw=draw, among=pool)
     if size is None:
         size = len(pool)
     elif size < num_classes:
@@ -81,12 +88,14 @@ def subset(
     elif size < len(pool):
         left = np.bincount(labels[pool], minlength=num_classes)
         least = int(left.argmin())
-        if left[least] < size // num_classes:
+        most = left[least] * num_classes + np.count_nonzero(left > left[least])
+        if size > most:
+            fix = f"the largest balanced size is {most}, or take all {len(pool)}"
             raise UserError(
                 f"size {size} cannot be balanced: class {least} of {name} has"
                 f" {counts[least]} images, {left[least]} after validation, and"
-                f" {size // num_classes} are wanted; the largest balanced size is"
-                f" {min(len(pool), left[least] * num_classes)}, or take all"
+                f" {-(-size // num_classes)} are wanted;"
+                f" {fix if left[least] else f'take all {len(pool)}'}"
             )
     train = np.sort(pool[:size])
     digest = hashlib.blake2b(train.astype("<i8").tobytes(), digest_size=8).hexdigest()

@@ -1,7 +1,22 @@
-"""Modules over `ops`: attention, embeddings, blocks."""
+"""Modules over `ops`: attention over tokens, windows and maps; embeddings, blocks, convolution."""
 
-from vision_attn.layers.attention import MultiHeadSelfAttention, SelfAttention
+from vision_attn.layers.attention import MultiHeadAttention, MultiHeadSelfAttention, SelfAttention
 from vision_attn.layers.block import EncoderBlock
+from vision_attn.layers.conv import AttentionConv2d
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed
+from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+from vision_attn.layers.spatial import SelfAttention2d, add_attention
 
-__all__ = ["EncoderBlock", "MultiHeadSelfAttention", "PatchEmbed", "PositionEmbed", "SelfAttention"]
+__all__ = [
+    "AttentionConv2d",
+    "EncoderBlock",
+    "MultiHeadAttention",
+    "MultiHeadSelfAttention",
+    "NeighborhoodAttention",
+    "PatchEmbed",
+    "PositionEmbed",
+    "SelfAttention",
+    "SelfAttention2d",
+    "WindowAttention",
+    "add_attention",
+]

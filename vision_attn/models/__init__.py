@@ -9,9 +9,22 @@ from torch import nn
 
 from vision_attn.errors import UserError
 from vision_attn.models.cnn import SmallCNN
+from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
+from vision_attn.models.dense import DenseClassifier
+from vision_attn.models.detr import SetPredictor
+from vision_attn.models.local_vit import LocalVisionTransformer
 from vision_attn.models.vit import VisionTransformer
 
-__all__ = ["SmallCNN", "VisionTransformer", "create_model", "known_models"]
+__all__ = [
+    "ConvInitVisionTransformer",
+    "DenseClassifier",
+    "LocalVisionTransformer",
+    "SetPredictor",
+    "SmallCNN",
+    "VisionTransformer",
+    "create_model",
+    "known_models",
+]
 
 
 def known_models() -> list[str]:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vision_attn.errors import UserError
 from vision_attn.models.cnn import stage_sizes
 
-__all__ = ["TOLERANCE", "Cost", "Match", "cnn_cost", "cost", "match_cnn"]
+__all__ = ["TOLERANCE", "Cost", "Match", "activation_bytes", "cnn_cost", "cost", "match_cnn"]
 
 Match = Literal["params", "flops", "both", "none"]
 
@@ -53,6 +53,31 @@ def cost(model: nn.Module, in_chans: int, img_size: tuple[int, int]) -> Cost:
         model(x)
     model.train(training)
     return Cost(params, counter.get_total_flops())
+
+
+def activation_bytes(model: nn.Module, in_chans: int, img_size: tuple[int, int]) -> int:
+    """Bytes that one image's forward pass keeps for the backward pass, parameters apart.
+
+    Each storage counts once, however many operations keep it.
+    """
+    own = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers())}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def pack(t: Tensor) -> Tensor:
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage
+        return t
+
+    first = next(model.parameters())
+    x = torch.zeros(2, in_chans, *img_size, device=first.device, dtype=first.dtype)
+    state = {k: v.clone() for k, v in model.state_dict().items()}  # batch norm counts images
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        out = model(x)
+    total = sum(s.nbytes() for s in kept.values())
+    del out
+    model.load_state_dict(state)
+    return total // len(x)
 
 
 def cnn_cost(

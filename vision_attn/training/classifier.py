@@ -84,7 +84,7 @@ class Classifier(L.LightningModule):
         )
         if channels_last:
             self.model.to(memory_format=torch.channels_last)
-        self.train_loss = MeanMetric()
+        self.train_loss = MeanMetric(nan_strategy="disable")  # a diverged run must show it
         # micro: torchmetrics' own default is the mean over classes, which is another number
         accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
         self.val_acc, self.test_acc = accuracy.clone(), accuracy.clone()
@@ -142,7 +142,9 @@ class Classifier(L.LightningModule):
         lr = self.hparams["lr"]
         optimizer = torch.optim.AdamW(groups, lr=lr)
         if math.isinf(self.trainer.estimated_stepping_batches):
-            raise UserError("trainer.max_epochs is -1 and there is no max_steps; the rate needs one")
+            raise UserError(
+                "trainer.max_epochs is -1 and there is no max_steps; the rate needs one"
+            )
         steps = int(self.trainer.estimated_stepping_batches)
         warmup = min(round(steps * self.hparams["warmup"]), steps - 1)
         scheduler = CosineLRScheduler(

@@ -1,0 +1,348 @@
+"""The command line: a mistake is one line and exit code 2, and nothing on disk changes."""
+
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from vision_attn import __version__
+from vision_attn.cli import main
+
+# Lightning's notes on devices and log intervals
+pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
+
+COMMANDS = ("compare", "plot", "budget", "fit", "validate", "test", "predict")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, and a wide terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    return tmp_path
+
+
+def tree(root: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Everything under a path: when it was written, and what it holds."""
+    return {
+        str(p.relative_to(root)): (p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else None)
+        for p in [root, *root.rglob("*")]
+    }
+
+
+def images(root: Path, part: str, name: str, n: int = 3, side: int = 8) -> None:
+    place = root / part / name
+    place.mkdir(parents=True)
+    for i in range(n):
+        Image.fromarray(np.full((side, side), 40 * i, np.uint8)).save(place / f"{i}.png")
+
+
+def folder(root: Path) -> Path:
+    for part in ("train", "test"):
+        for name in ("ant", "bee"):
+            images(root, part, name)
+    return root
+
+
+def refused(argv: str | list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of a mistake, with everything under the working directory left as it was."""
+    before = tree(Path.cwd())
+    capsys.readouterr()
+    code = main(shlex.split(argv) if isinstance(argv, str) else argv)
+    said = capsys.readouterr()
+    assert code == 2
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.endswith("\n")
+    assert len(said.err.splitlines()) == 1, said.err
+    assert tree(Path.cwd()) == before
+    return said.err
+
+
+def printed(argv: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The configuration that --print_config shows."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main([*shlex.split(argv), "--print_config"])
+    assert end.value.code == 0
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+BAD = {
+    "frobnicate": "frobnicate",
+    "Compare": "Compare",
+    "compare --out o --modls [vit]": "--modls",
+    "compare --out o --model [vit]": "--model [vit]",
+    "compare --out o --optim.lerning_rate 0.1": "--optim.lerning_rate",
+    "compare --out o --optim '{lerning_rate: 0.1}'": "lerning_rate",
+    "compare --out o extra": "extra",
+    "compare --out": "--out",
+    "compare --out o --config none.yaml": "none.yaml",
+    "compare --out o --models [vit,vat]": "vat",
+    "compare --out o --models vat": "vat",
+    "compare --out o --models timm:resnet17": "timm:resnet17",
+    "compare --out o --data.name cifar11": "cifar11",
+    "compare --out o --data.img_size 9": "data.img_size",
+    "compare --out o --sizes [20,5000]": "size 5000 is larger than the 1078",
+    "compare --out o --sizes 7": "size 7 is smaller than the 10 classes",
+    "compare --out o --sizes [no]": "sizes",
+    "compare --out o --sizes [20.5]": "sizes",
+    "compare --out o --args.vit.patch_size 3": "patch_size 3",
+    "compare --out o --args '{vit: {patch_size: 2, num_heads: 5, embed_dim: 64}}'": "num_heads 5",
+    "compare --out o --args '{vit: {hedas: 4}}'": "hedas",
+    "compare --out o --args '{vat: {}}'": "args.vat",
+    "compare --out o --budget.steps 3 --budget.epochs 3": "budget.epochs",
+    "compare --out o --budget.steps 1e3": "budget.steps",
+    "compare --out o --budget.stepz 3": "stepz",
+    "compare --out o --optim.lr fast": "optim.lr",
+    "compare --out o --optim.lr -1": "lr is -1.0",
+    "compare --out o --optim.lr .nan": "lr is nan",
+    "compare --out o --optim.compile maybe": "optim.compile",
+    "compare --out o --augment.pad -1": "augment.pad",
+    "compare --out o --match size": "match",
+    "compare --out o --draws 0": "draws",
+    "compare --out o --precision 8": "precision",
+    "compare --out o --select first": "select",
+    "compare --out o --workers 0": "workers is 0",
+    "compare --out o --workers many": "workers",
+    "budget --models [vit,vat]": "vat",
+    "budget --draws few": "draws",
+    "plot none": "none is no directory",
+    "plot": "dir",
+    "fit --trainer.max_epoch 3": "--trainer.max_epoch",
+    "fit --data.siz 20": "--data.siz",
+    "fit --model.lr fast": "model.lr",
+    "fit --model.lr -1": "lr is -1.0",
+    "fit --model.name vat": "vat",
+    "fit --model.args.patch_size 3": "patch_size 3",
+    "fit --model.args '{embed_dim: 10, num_heads: 3, patch_size: 2}'": "num_heads 3",
+    "fit --model.num_classes 3": "model.num_classes",
+    "fit --data.name cifar11": "cifar11",
+    "fit --data.size 5000": "size 5000",
+    "fit --data.size 7": "size 7",
+    "fit --data.batch_size 0": "data.batch_size",
+    "fit --trainer.devices 0": "devices",
+    "test --ckpt_path none.ckpt": "none.ckpt",
+    "test --ckpt_path best": "best",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("argv", BAD)
+def test_a_mistake_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], argv: str) -> None:
+    assert BAD[argv] in refused(argv, capsys)
+
+
+BAD_YAML = {
+    "top": ("compare", "modles: [vit]", "modles"),
+    "optim": ("compare", "optim: {lerning_rate: 0.1}", "'optim' does not accept option 'lern"),
+    "budget": ("compare", "budget: {step: 3}", "'budget' does not accept option 'step'"),
+    "data": ("compare", "data: {nam: digits}", "'data' does not accept option 'nam'"),
+    "lightning": ("fit", "trainer: {max_epoch: 3}", "trainer.max_epoch"),
+    "model": ("fit", "model: {lerning_rate: 0.1}", "model.lerning_rate"),
+    "fit top": ("fit", "modle: {lr: 0.1}", "modle"),
+    "twice": ("compare", "draws: 1\ndraws: 2", "'draws' stands twice"),
+    "twice within": ("compare", "optim: {lr: 1e-3, warmup: 0, lr: 1e-2}", "'lr' stands twice"),
+    "twice for fit": ("fit", "model: {lr: 1e-3, lr: 1e-2}", "'lr' stands twice"),
+    "octal": ("compare", "sizes: [050]", "number 050 begins with 0"),
+    "octal seed": ("fit", "seed_everything: 010", "number 010 begins with 0"),
+    "no": ("compare", "models: [no]", "models"),
+    "text for a number": ("compare", "draws: three", "draws"),
+    "no yaml": ("compare", "draws: [1", "while parsing a flow sequence"),
+    "no mapping": ("compare", "- draws", "config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_YAML)
+def test_a_mistake_in_a_file_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    command, text, names = BAD_YAML[case]
+    Path("bad.yaml").write_text(text)
+    assert names in refused(f"{command} --config bad.yaml", capsys)
+
+
+def test_values_of_yaml(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.yaml").write_text(
+        "optim: {lr: 1e-3, weight_decay: 5, warmup: .5}\n"
+        "sizes: [20, '50', all]\nbatch_size: 8\ncheckpoint: no\n"
+        "args: {vit: {pos_embed: none, qkv_bias: no}}\ndata: {root: 010}\n".replace("010", "'010'")
+    )
+    got = printed("compare --config good.yaml --optim.label_smoothing 1e-1", capsys)
+    optim = got["optim"]
+    assert optim["lr"] == 0.001
+    assert [type(optim[k]) for k in ("lr", "weight_decay", "warmup")] == [float] * 3
+    assert optim["label_smoothing"] == 0.1
+    assert got["sizes"] == [20, 50, "all"]
+    assert got["checkpoint"] is False
+    assert got["args"]["vit"] == {"pos_embed": "none", "qkv_bias": False}
+    assert got["data"]["root"] == "010"
+
+
+@pytest.mark.parametrize(
+    ("argv", "models", "sizes"),
+    [
+        ("--models vit,cnn --sizes 20,all", ["vit", "cnn"], [20, "all"]),
+        ("--models=cnn --sizes=50", ["cnn"], [50]),
+        ("--models [cnn,vit] --sizes '[20, 50]'", ["cnn", "vit"], [20, 50]),
+        ("--models timm:resnet18,vit", ["timm:resnet18", "vit"], [20, 50, 100, 200, 400, "all"]),
+    ],
+)
+def test_lists_on_the_command_line(
+    capsys: pytest.CaptureFixture[str], argv: str, models: list[str], sizes: list[Any]
+) -> None:
+    got = printed(f"compare {argv}", capsys)
+    assert (got["models"], got["sizes"]) == (models, sizes)
+
+
+@pytest.mark.parametrize("command", ["compare", "budget", "fit", "test"])
+def test_print_config_is_whole_and_loads_again(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    fit = command in ("fit", "test")
+    change = "--model.lr 0.25" if fit else "--optim.lr 0.25"
+    got = printed(f"{command} {change}", capsys)
+    assert got["model" if fit else "optim"]["lr"] == 0.25
+    Path("whole.yaml").write_text(yaml.safe_dump(got))
+    assert printed(f"{command} --config whole.yaml", capsys) == got
+    Path("part.yaml").write_text("model: {lr: 0.25}" if fit else "optim: {lr: 0.25}")
+    assert printed(f"{command} --config part.yaml", capsys) == got
+
+
+def test_the_command_line_overrides_the_file(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("some.yaml").write_text("draws: 5\nbatch_size: 7\n")
+    got = printed("compare --config some.yaml --draws 2", capsys)
+    assert (got["draws"], got["batch_size"]) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    "command", ["compare --out o --sizes [2] --config c.yaml", "fit --config c.yaml"]
+)
+@pytest.mark.parametrize("fault", ["train", "test", "empty", "missing", "broken", "text", "sizes"])
+def test_a_folder_that_will_not_do(
+    here: Path, capsys: pytest.CaptureFixture[str], fault: str, command: str
+) -> None:
+    root = folder(here / "scans")
+    bee = root / "train" / "bee"
+    name = {
+        "train": "train/", "test": "test/", "empty": "bee", "missing": "bee", "broken": "1.png",
+        "text": "2.png", "sizes": "1.png",
+    }[fault]  # fmt: skip
+    if fault in ("train", "test"):
+        (root / fault).rename(root / "other")
+    elif fault == "empty":
+        for p in bee.iterdir():
+            p.unlink()
+    elif fault == "missing":
+        (root / "test" / "bee").rename(here / "bee")
+    elif fault == "broken":
+        whole = (bee / "1.png").read_bytes()
+        (bee / "1.png").write_bytes(whole[: len(whole) - 30])
+    elif fault == "text":
+        (bee / "2.png").write_text("no image")
+    else:
+        Image.new("L", (9, 8)).save(bee / "1.png")
+    Path("c.yaml").write_text(f"data: {{name: folder, root: {root}}}")
+    assert name in refused(command, capsys)
+
+
+def test_a_folder_without_a_root(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "data.root" in refused("compare --data.name folder", capsys)
+
+
+@pytest.mark.parametrize("content", ["file", "directory", "study"])
+def test_an_out_that_holds_something_else(
+    here: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    if content == "file":
+        Path("out").write_text("mine")
+    else:
+        Path("out").mkdir()
+        name = "study.yaml" if content == "study" else "notes.txt"
+        Path("out", name).write_text("subject: mine\n")
+    assert "out" in refused("compare --out out", capsys)
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [("test", "text.ckpt"), ("fit", "empty.ckpt"), ("predict", "list.ckpt"), ("validate", "a.zip")],
+)
+def test_a_file_that_is_no_checkpoint(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str, named: str
+) -> None:
+    Path("text.ckpt").write_text("no checkpoint")
+    Path("empty.ckpt").touch()
+    torch.save([1, 2], "list.ckpt")
+    with zipfile.ZipFile("a.zip", "w") as z:
+        z.writestr("a", "b")
+    said = refused(f"{command} --ckpt_path {named}", capsys)
+    assert f"ckpt_path {named} is no checkpoint" in said
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in ([], ["--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(argv)
+        assert end.value.code == 0
+        text = capsys.readouterr().out
+        assert all(f"\n  {c} " in text for c in COMMANDS)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, contextlib; from vision_attn.cli import main\n"
+        "with contextlib.suppress(SystemExit): main(['--help'])\n"
+        "print(sorted({'torch', 'lightning', 'timm', 'pandas'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vision_attn.cli._plot", interrupt)
+    assert main(["plot", "x"]) == 130
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
+
+
+def test_budget_shows_both_costs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = "{vit: {patch_size: 4, embed_dim: 12, depth: 1, num_heads: 3}, cnn: {widths: [37]}}"
+    assert main(["budget", "--models", "vit,cnn", "--args", args]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    # patches 16 x 12, positions 4 x 12, two norms and one at the end, qkv, projection, MLP, head
+    vit = 17 * 12 + 4 * 12 + 3 * 24 + 13 * 36 + 13 * 12 + 13 * 24 + 25 * 12 + 13 * 10
+    cnn = 9 * 37 + 9 * 37 * 37 + 2 * 74 + 38 * 10
+    flops = 2 * 9 * 37 * 64 + 2 * 9 * 37 * 37 * 64 + 2 * 37 * 10
+    assert [r[:2] for r in rows] == [["vit", f"{vit:,}"], ["cnn", f"{cnn:,}"]]
+    assert f"{flops / 1e6:.2f} M" == rows[1][2] == "1.62 M"
+    assert f"{4 * cnn / 2**20:.2f} MiB" in rows[1]
+    assert list(here.iterdir()) == []
+
+
+def test_one_argument_of_a_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = {"patch_size": 2, "embed_dim": 64, "depth": 4, "num_heads": 4}
+    got = printed("compare --args.vit.depth 7 --args.vit.pos_embed=none --args.cnn.depth 3", capsys)
+    assert got["args"] == {"vit": whole | {"depth": 7, "pos_embed": "none"}, "cnn": {"depth": 3}}
+    Path("some.yaml").write_text("args: {vit: {embed_dim: 32}, cnn: {widths: [3, 5]}}")
+    got = printed("budget --config some.yaml --args.cnn.widths [5,7]", capsys)
+    assert got["args"] == {"vit": {"embed_dim": 32}, "cnn": {"widths": [5, 7]}}
+    assert "--args.vit.depth" in refused("compare --args.vit.depth", capsys)

@@ -1,0 +1,58 @@
+"""What the README shows is what is stored, and what it tells people to type is accepted."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from vision_attn.cli import main
+from vision_attn.compare.curves import summarise
+from vision_attn.compare.report import markdown, read_results
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+STORED = ROOT / "docs" / "results" / "cifar10_cpu"
+COMMANDS = [
+    line.strip().split("#")[0]
+    for line in README.splitlines()
+    if re.match(r"    python train\.py (compare|budget)", line)
+]
+
+
+def test_table_is_the_stored_one() -> None:
+    assert (STORED / "table.md").read_text(encoding="utf-8").strip() in README
+
+
+def test_stored_tables_come_from_the_stored_results() -> None:
+    results = read_results(STORED)
+    assert markdown(results) == (STORED / "table.md").read_text(encoding="utf-8")
+    stored = pd.read_csv(STORED / "summary.csv")
+    pd.testing.assert_frame_equal(summarise(results), stored, check_dtype=False)
+
+
+def test_figures_of_the_readme_are_there() -> None:
+    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
+        assert (ROOT / path).stat().st_size > 10_000, path
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_are_accepted(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as stopped:
+        main([*shlex.split(line)[2:], "--print_config"])
+    assert stopped.value.code == 0
+    assert "budget:" in capsys.readouterr().out
+
+
+def test_code_runs() -> None:
+    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(code) == 1
+    names: dict[str, object] = {}
+    exec(code[0], names)
+    y, w, keep = names["y"], names["w"], names["keep"]
+    assert y.shape == (2, 64, 96)  # type: ignore[attr-defined]
+    assert (w.movedim(-1, 0)[:, :, 0][~keep.mT] == 0).all()  # type: ignore[attr-defined]
