@@ -20,7 +20,8 @@ from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.models import create_model
-from vision_attn.training.classifier import Classifier, OptimConfig
+from vision_attn.training.classifier import Classifier
+from vision_attn.training.optim import OptimConfig
 
 # Lightning's advice on worker counts and log intervals
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")

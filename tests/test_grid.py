@@ -12,7 +12,7 @@ from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 from vision_attn.models import create_model
 from vision_attn.models.budget import cost
-from vision_attn.training.classifier import OptimConfig
+from vision_attn.training.optim import OptimConfig
 
 VIT: dict[str, Any] = {"patch_size": 2, "embed_dim": 24, "depth": 2, "num_heads": 3}
 

@@ -18,7 +18,8 @@ from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.module import ImageBatches
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.data.subsets import Subset, subset
-from vision_attn.training.classifier import Classifier, OptimConfig
+from vision_attn.training.classifier import Classifier
+from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import RunConfig, run
 
 CONFIG = RunConfig(

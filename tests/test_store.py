@@ -19,7 +19,7 @@ from vision_attn.compare.store import COLUMNS, Store, as_json, write_text
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
-from vision_attn.training.classifier import OptimConfig
+from vision_attn.training.optim import OptimConfig
 
 DESIGN = (
     "model, size, draw, seed, status, params, flops, steps, epochs, train_acc, val_acc, test_acc,"

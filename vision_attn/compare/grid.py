@@ -14,7 +14,7 @@ from vision_attn.data.subsets import subset
 from vision_attn.errors import UserError
 from vision_attn.models import create_model, known_models
 from vision_attn.models.budget import Cost, Match, cost, match_cnn
-from vision_attn.training.classifier import OptimConfig
+from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import RunConfig
 
 __all__ = ["Budget", "Cell", "Plan", "Study", "plan"]

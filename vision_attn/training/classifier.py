@@ -1,55 +1,20 @@
-"""The LightningModule: cross-entropy, AdamW, warm-up and cosine over the real number of updates."""
+"""The LightningModule of a classifier: cross-entropy, overall accuracy."""
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
-import lightning as L
 import torch
 import torch.nn.functional as F
-from timm.optim import param_groups_weight_decay
-from timm.scheduler import CosineLRScheduler
 from torch import Tensor
-from torchmetrics import MeanMetric, Metric
+from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from vision_attn.errors import UserError
 from vision_attn.models import create_model
+from vision_attn.training.optim import OptimConfig, Optimised
 
-__all__ = ["Classifier", "OptimConfig"]
-
-
-@dataclass(kw_only=True)
-class OptimConfig:
-    """How a model is trained; the same for every model of a study.
-
-    Args:
-        lr: peak learning rate of AdamW.
-        weight_decay: of matrices and kernels; norms, biases, positions and class tokens have none.
-        warmup: share of the updates over which the rate rises from near 0.
-        label_smoothing: of the cross-entropy, training only.
-        channels_last: memory format of images and kernels.
-        compile: torch.compile the model.
-    """
-
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    warmup: float = 0.1
-    label_smoothing: float = 0.0
-    channels_last: bool = False
-    compile: bool = False
-
-    def check(self) -> None:
-        """Refuse what cannot be meant, before any work begins."""
-        for name, high in (
-            ("lr", math.inf), ("weight_decay", math.inf), ("warmup", 1), ("label_smoothing", 1),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not 0 <= value <= high:
-                raise UserError(f"{name} is {value}; wanted 0 to {high}")
+__all__ = ["Classifier"]
 
 
-class Classifier(L.LightningModule):
+class Classifier(Optimised):
     """An image classifier in training: logs `{train,val,test}_{loss,acc}` once an epoch.
 
     Args:
@@ -84,7 +49,6 @@ class Classifier(L.LightningModule):
         )
         if channels_last:
             self.model.to(memory_format=torch.channels_last)
-        self.train_loss = MeanMetric(nan_strategy="disable")  # a diverged run must show it
         # micro: torchmetrics' own default is the mean over classes, which is another number
         accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
         self.val_acc, self.test_acc = accuracy.clone(), accuracy.clone()
@@ -104,13 +68,7 @@ class Classifier(L.LightningModule):
         """Loss of a batch; labels are classes (B,) or, after mixup, shares (B, classes)."""
         x, y = batch
         loss = F.cross_entropy(self(x), y, label_smoothing=self.hparams["label_smoothing"])
-        self.train_loss.update(loss.detach(), len(x))
-        return loss
-
-    def on_train_epoch_end(self) -> None:
-        """One row of the log an epoch, however few batches it had."""
-        self.log("train_loss", self.train_loss.compute())
-        self.train_loss.reset()
+        return self.note_loss(loss, len(x))
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Accuracy and loss on validation images."""
@@ -132,43 +90,3 @@ class Classifier(L.LightningModule):
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Class probabilities, (B, classes)."""
         return self(batch[0]).softmax(-1)
-
-    def configure_optimizers(self) -> Any:
-        """AdamW in two groups, and a rate that is stepped once an update."""
-        skip: set[str] = getattr(self.model, "no_weight_decay", set)()
-        groups = param_groups_weight_decay(
-            self.model, self.hparams["weight_decay"], no_weight_decay_list=skip
-        )
-        lr = self.hparams["lr"]
-        optimizer = torch.optim.AdamW(groups, lr=lr)
-        if math.isinf(self.trainer.estimated_stepping_batches):
-            raise UserError(
-                "trainer.max_epochs is -1 and there is no max_steps; the rate needs one"
-            )
-        steps = int(self.trainer.estimated_stepping_batches)
-        warmup = min(round(steps * self.hparams["warmup"]), steps - 1)
-        scheduler = CosineLRScheduler(
-            optimizer,
-            t_initial=steps,
-            warmup_t=warmup,
-            warmup_lr_init=lr / (warmup + 1),
-            t_in_epochs=False,
-        )
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
-        }
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """A run that goes on for longer follows the schedule of its new length."""
-        if "lr_schedulers" in checkpoint:
-            checkpoint["lr_schedulers"] = []  # it holds the old length, after which the rate is 0
-
-    def on_train_start(self) -> None:
-        """The rate of the first update, also when it is not the first of all."""
-        scheduler: Any = self.lr_schedulers()
-        scheduler.step_update(self.global_step)
-
-    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        """timm's schedulers are told the number of updates made."""
-        scheduler.step_update(self.global_step)

@@ -7,8 +7,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardInd
 
 from vision_attn.layers.embed import Positions
 from vision_attn.models.dense import DenseClassifier
-from vision_attn.training.classifier import OptimConfig
-from vision_attn.training.optim import Optimised
+from vision_attn.training.optim import OptimConfig, Optimised
 
 __all__ = ["Segmenter"]
 

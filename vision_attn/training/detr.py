@@ -8,9 +8,8 @@ from torchmetrics import MeanMetric
 from torchmetrics.detection import MeanAveragePrecision
 
 from vision_attn.models.detr import SetPredictor
-from vision_attn.training.classifier import OptimConfig
 from vision_attn.training.matching import Targets, Weights, found, set_loss
-from vision_attn.training.optim import Optimised
+from vision_attn.training.optim import OptimConfig, Optimised
 
 __all__ = ["Detector"]
 

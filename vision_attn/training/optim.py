@@ -1,6 +1,7 @@
 """AdamW, and a rate that warms up and falls as a cosine over the real number of updates."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import lightning as L
@@ -12,7 +13,37 @@ from torchmetrics import MeanMetric
 
 from vision_attn.errors import UserError
 
-__all__ = ["Optimised"]
+__all__ = ["OptimConfig", "Optimised"]
+
+
+@dataclass(kw_only=True)
+class OptimConfig:
+    """How a model is trained; the same for every model of a study.
+
+    Args:
+        lr: peak learning rate of AdamW.
+        weight_decay: of matrices and kernels; norms, biases, positions and class tokens have none.
+        warmup: share of the updates over which the rate rises from near 0.
+        label_smoothing: of the cross-entropy, training only.
+        channels_last: memory format of images and kernels.
+        compile: torch.compile the model.
+    """
+
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    warmup: float = 0.1
+    label_smoothing: float = 0.0
+    channels_last: bool = False
+    compile: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before any work begins."""
+        for name, high in (
+            ("lr", math.inf), ("weight_decay", math.inf), ("warmup", 1), ("label_smoothing", 1),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not 0 <= value <= high:
+                raise UserError(f"{name} is {value}; wanted 0 to {high}")
 
 
 class Optimised(L.LightningModule):

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
-from vision_attn.training.classifier import Classifier, OptimConfig
+from vision_attn.training.classifier import Classifier
+from vision_attn.training.optim import OptimConfig
 
 __all__ = ["RunConfig", "measure", "run"]
 
