@@ -267,7 +267,7 @@ def test_model_with_positions_trains_saves_and_loads(kind: str) -> None:
     torch.save(model.state_dict(), file)
     file.seek(0)
     other = VisionTransformer((6, 8), 2, 1, 5, embed_dim=24, depth=2, num_heads=3, pos_embed=kind,
-                              num_registers=2, global_pool="token").eval()  # fmt: skip
+                              num_registers=2, global_pool=pool).eval()  # fmt: skip
     other.load_state_dict(torch.load(file))
     assert_close(other(x), model(x), rtol=0, atol=0)
 
