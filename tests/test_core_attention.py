@@ -103,9 +103,7 @@ def test_self_attention_is_attention_of_tokens_over_themselves(
     for name, t in one.state_dict().items():
         if name.startswith("qkv."):
             parts = t.chunk(3)
-            state |= {
-                f"{x}.{name[4:]}": p for x, p in zip(("q", "k", "v"), parts, strict=True)
-            }
+            state |= {f"{x}.{name[4:]}": p for x, p in zip(("q", "k", "v"), parts, strict=True)}
         else:
             state[name] = t
     three.load_state_dict(state)

@@ -20,9 +20,7 @@ N = 12
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(
-        shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
-    )
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def loop(w: Tensor, grid: tuple[int, int], prefix: int) -> tuple[Tensor, ...]:
@@ -35,9 +33,7 @@ def loop(w: Tensor, grid: tuple[int, int], prefix: int) -> tuple[Tensor, ...]:
         found[2][b, h, i] = row[i]
         here = divmod(i - prefix, grid[1])
         seen = sum(row[prefix:])
-        far = sum(
-            p * math.dist(here, divmod(j, grid[1])) for j, p in enumerate(row[prefix:])
-        )
+        far = sum(p * math.dist(here, divmod(j, grid[1])) for j, p in enumerate(row[prefix:]))
         found[3][b, h, i] = math.nan if i < prefix else far / seen if seen else 0.0
     return tuple(found)
 
@@ -57,9 +53,7 @@ def test_equal_to_those_of_the_full_matrix(limits: str, prefix: int, chunk: int 
         given["bias"] = draw(H, n, n, seed=3).masked_fill(draw(H, n, n, seed=4) > 1, -math.inf)
     if limits in ("causal", "all"):
         given["causal"] = True
-    got = attention_statistics(
-        q, k, grid_size=GRID, num_prefix_tokens=prefix, chunk=chunk, **given
-    )
+    got = attention_statistics(q, k, grid_size=GRID, num_prefix_tokens=prefix, chunk=chunk, **given)
     want = loop(attention_weights(q, k, **given), GRID, prefix)
     for name, one, two in zip(got._fields, got, want, strict=True):
         assert_close(one, two, equal_nan=True, msg=lambda m, name=name: f"{name}: {m}")
@@ -109,7 +103,7 @@ def test_what_does_not_fit_is_named() -> None:
 
 
 class Largest(TorchDispatchMode):
-    """The most elements that any operation gave."""
+    """The most bytes behind what any operation gave; a view counts as what it looks into."""
 
     count = 0
 
@@ -117,7 +111,7 @@ class Largest(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for t in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(t, Tensor):
-                self.count = max(self.count, t.numel())
+                self.count = max(self.count, t.untyped_storage().nbytes())
         return out
 
 
@@ -137,7 +131,7 @@ from vision_attn.ops.statistics import attention_statistics
 torch.manual_seed(0)
 q, k = torch.randn(2, 1, 1, {n}, 8)
 if {n} > 64:
-    attention_statistics(q, k, grid_size=({n} // 128, 128), causal=True)
+    attention_statistics(q, k, grid_size=({n} // 128, 128))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
