@@ -7,7 +7,6 @@ from torch import Tensor
 
 from vision_attn.errors import UserError
 from vision_attn.ops.attention import attention_weights
-from vision_attn.ops.positions import grid_positions
 
 __all__ = ["AttentionStatistics", "attention_statistics"]
 
@@ -58,7 +57,7 @@ def attention_statistics(
     """
     B, H, Nq, _ = q.shape
     Nk = k.shape[-2]
-    at = None
+    away = None
     if grid_size is not None:
         h, w = grid_size
         if not Nq == Nk == num_prefix_tokens + h * w:
@@ -66,7 +65,7 @@ def attention_statistics(
                 f"grid_size {h} x {w} with {num_prefix_tokens} prefix tokens makes"
                 f" {num_prefix_tokens + h * w} tokens, but there are {Nq} queries and {Nk} keys"
             )
-        at = grid_positions(grid_size, device=q.device)
+        away = _distances(grid_size, q.device)
     if chunk is None:
         chunk = max(1, 2**22 // max(1, B * H * Nk))
     if chunk < 1:
@@ -84,22 +83,30 @@ def attention_statistics(
             largest[..., rows] = weights.amax(-1)
         if Nq == Nk:
             own[..., rows] = weights.diagonal(start, -2, -1)
-        if at is not None:
-            distance[..., rows] = _mean_distance(weights, at, num_prefix_tokens, start)
-        entropy[..., rows] = torch.special.entr(weights).sum(-1)
+        if away is not None:
+            distance[..., rows] = _mean_distance(weights, away, num_prefix_tokens, start)
+        tiny = torch.finfo(weights.dtype).tiny
+        entropy[..., rows] = -weights.mul(weights.clamp_min(tiny).log_()).sum(-1)
     return AttentionStatistics(
-        entropy, largest, own if Nq == Nk else None, None if at is None else distance
+        entropy, largest, own if Nq == Nk else None, None if away is None else distance
     )
 
 
-def _mean_distance(weights: Tensor, at: Tensor, prefix: int, start: int) -> Tensor:
-    """(B, H, c, Nk) of the queries from start on, grid positions (h*w, 2) -> (B, H, c)."""
-    first = max(prefix - start, 0)  # prefix tokens among the queries
-    stop = start + weights.shape[-2] - prefix
-    here = at[max(start - prefix, 0) : max(stop, 0)].to(weights.dtype)
-    away = torch.linalg.vector_norm(here[:, None] - at.to(weights.dtype), dim=-1)
-    on_grid = weights[..., min(first, weights.shape[-2]) :, prefix:]
+def _distances(grid_size: tuple[int, int], device: torch.device) -> Tensor:
+    """Distance of all pairs as a view of a (2h-1, 2w-1) table: (h, w, h, w), queries backwards."""
+    h, w = grid_size
+    row, col = (torch.arange(1 - n, n, device=device, dtype=torch.float64) for n in (h, w))
+    return torch.hypot(row[:, None], col).unfold(0, h, 1).unfold(1, w, 1)
+
+
+def _mean_distance(weights: Tensor, away: Tensor, prefix: int, start: int) -> Tensor:
+    """(B, H, c, Nk) of the queries from start on, `_distances` -> (B, H, c)."""
+    h, w = away.shape[:2]
+    count = weights.shape[-2]
+    first = min(max(prefix - start, 0), count)  # prefix tokens among the queries
+    at = torch.arange(start + first, start + count, device=weights.device) - prefix
+    here = away[h - 1 - at // w, w - 1 - at % w].flatten(1).to(weights.dtype)
+    on_grid = weights[..., first:, prefix:]
     total = on_grid.sum(-1)
-    mean = torch.einsum("bhqk,qk->bhq", on_grid, away) / total
-    mean = torch.where(total > 0, mean, 0)
-    return torch.nn.functional.pad(mean, (weights.shape[-2] - mean.shape[-1], 0), value=torch.nan)
+    mean = torch.where(total > 0, on_grid.mul(here).sum(-1) / total, 0)
+    return torch.nn.functional.pad(mean, (first, 0), value=torch.nan)
