@@ -150,13 +150,24 @@ def test_a_cnn_is_found_again_by_its_own_cost() -> None:
     assert_close(torch.tensor(widths), torch.tensor([16, 32, 64]), rtol=0, atol=1)
 
 
-def test_stages_and_depth_are_kept() -> None:
+def test_depth_is_kept() -> None:
     given: dict[str, Any] = {"in_chans": 3, "num_classes": 10, "img_size": (32, 32)}
-    target = Cost(100_000, 10_000_000)
-    widths = match_cnn(target, "params", **given, stages=4, depth=1)
-    assert len(widths) == 4
+    target = Cost(200_000, 30_000_000)
+    widths = match_cnn(target, "params", depth=1, **given)
+    assert len(widths) == 3
     cnn = SmallCNN(**given, widths=widths, depth=1)
     assert cost(cnn, 3, (32, 32)).off(target)[0] <= 0.02
+
+
+def test_a_fourth_stage_is_taken_where_three_cost_too_many_flops() -> None:
+    given: dict[str, Any] = {"in_chans": 3, "num_classes": 10, "img_size": (32, 32)}
+    vit = VisionTransformer(32, 4, embed_dim=96, depth=4, num_heads=3, mlp_ratio=4.0)
+    target = cost(vit, 3, (32, 32))
+    widths = match_cnn(target, "both", **given)
+    assert len(widths) == 4
+    params, flops = cost(SmallCNN(**given, widths=widths), 3, (32, 32)).off(target)
+    assert params <= 0.02
+    assert flops <= 0.10
 
 
 @pytest.mark.parametrize(
@@ -169,7 +180,7 @@ def test_stages_and_depth_are_kept() -> None:
     ],
 )
 def test_what_cannot_be_matched_is_an_error_with_the_nearest(match: Match, target: Cost) -> None:
-    with pytest.raises(UserError, match="no CNN of 3 stages comes within") as e:
+    with pytest.raises(UserError, match="no CNN of 3 to 5 stages comes within") as e:
         match_cnn(target, match, in_chans=1, num_classes=10, img_size=(8, 8))  # type: ignore[arg-type]
     message = str(e.value)
     assert f"{target.params:,} parameters and {target.flops:,} FLOPs" in message

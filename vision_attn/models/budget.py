@@ -5,6 +5,7 @@ counter sees nothing inside the fused CPU attention kernel, so attention is coun
 mathematical path: 4 * N^2 * D a layer for scores and sum, beside the projections.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -101,13 +102,13 @@ def match_cnn(
     in_chans: int,
     num_classes: int,
     img_size: tuple[int, int],
-    stages: int = 3,
     depth: int = 2,
 ) -> tuple[int, ...]:
     """Widths of a `SmallCNN` that costs what `target` costs, within `TOLERANCE`.
 
-    Stages widen by a constant ratio, 2 where that matches, else the nearest ratio that does; the
-    base width is solved by bisection, and the widths are then rounded to the best neighbours.
+    Three stages where they match, else four or five, whose small maps cost fewer FLOPs a parameter.
+    They widen by a constant ratio, 2 where that matches, else the nearest that does; the base width
+    is solved by bisection, and the widths are then rounded to the best neighbours.
 
     Raises:
         UserError: no widths come within the tolerance; the message says how near the best came.
@@ -116,7 +117,8 @@ def match_cnn(
         raise UserError(f"match={match!r} is not known; choose one of {', '.join(TOLERANCE)}")
     limits = TOLERANCE[match]
     best: tuple[float, tuple[int, ...], Cost] | None = None
-    for ratio in sorted((1 + 0.05 * i for i in range(61)), key=lambda r: abs(r - 2)):
+    ratios = sorted((1 + 0.05 * i for i in range(61)), key=lambda r: abs(r - 2))
+    for stages, ratio in itertools.product((3, 4, 5), ratios):
         for widths in _around(target, match, ratio, in_chans, num_classes, img_size, stages, depth):
             got = cnn_cost(widths, depth, in_chans, num_classes, img_size)
             miss = max(o / limit for o, limit in zip(got.off(target), limits, strict=True))
@@ -126,7 +128,7 @@ def match_cnn(
             return best[1]
     assert best is not None
     raise UserError(
-        f"no CNN of {stages} stages comes within {_percent(limits)} of {target.params:,} parameters"
+        f"no CNN of 3 to 5 stages comes within {_percent(limits)} of {target.params:,} parameters"
         f" and {target.flops:,} FLOPs; the nearest has widths {list(best[1])} with"
         f" {best[2].params:,} and {best[2].flops:,}; try another match or reference model"
     )
