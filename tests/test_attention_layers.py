@@ -129,6 +129,16 @@ def test_encoder_block_drops_whole_samples_of_a_branch_in_training_only() -> Non
     assert not (block(x) == x).flatten(1).all(1).any()
 
 
+def test_encoder_block_drops_in_both_branches() -> None:
+    x = tokens()
+    for silent in ("attn.proj", "mlp.fc2"):
+        block = EncoderBlock(D, H, proj_drop=0.5)
+        for p in block.get_submodule(silent).parameters():
+            nn.init.zeros_(p)
+        assert (block(x) - block(x)).abs().max() > 1e-3
+        assert_close(block.eval()(x), block(x), rtol=0, atol=0)
+
+
 def test_encoder_block_hands_masks_and_bias_to_its_attention() -> None:
     block, x = EncoderBlock(D, H), tokens()
     given = {"mask": pair_mask(), "key_mask": key_mask(), "bias": torch.randn(N, N)}
@@ -148,6 +158,19 @@ def test_single_head_is_the_formula(head_dim: int | None, scale: float | None) -
     y, w = attn(x, return_weights=True)
     assert_close(w, weight)
     assert_close(y, weight @ v)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_scale_of_the_heads_is_the_one_given(score: Score) -> None:
+    attn, x = MultiHeadSelfAttention(D, H, score=score, scale=0.7), tokens()
+    with torch.no_grad():
+        attn.qkv.weight[:D] *= 5
+    plain = MultiHeadSelfAttention(D, H, score=score)
+    plain.load_state_dict(attn.state_dict())
+    with torch.no_grad():
+        plain.qkv.weight[:D] *= 0.7 * math.sqrt(K)
+    for got, want in zip(attn(x, return_weights=True), plain(x, return_weights=True), strict=True):
+        assert_close(got, want)
 
 
 def test_one_head_of_many_is_the_single_head() -> None:

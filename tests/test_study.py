@@ -148,7 +148,7 @@ def children(pid: int) -> list[int]:
     return [int(c) for c in found.split()]
 
 
-def wait_for(condition: Any, seconds: float = 90) -> None:
+def wait_for(condition: Any, seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -176,7 +176,7 @@ def test_killed_and_started_again_ends_the_same(finished: Path, tmp_path: Path) 
         assert workers, (tmp_path / "log").read_text()
         study.kill()
         study.wait()
-        wait_for(lambda: not any(map(alive, workers)), 20)
+        wait_for(lambda: not any(map(alive, workers)), 60)
     finally:
         if study.poll() is None:
             os.killpg(study.pid, signal.SIGKILL)
