@@ -230,7 +230,7 @@ def test_sizes_not_trained_on_work_when_asked_for(kind: str, pool: Any) -> None:
                 state[name] = resample_abs_pos_embed(t[None], *spans, 0)[0]
         there.load_state_dict(state)
         assert_close(model(other), there(other))
-        with pytest.raises(UserError, match="dynamic_img_size=True allows other sizes"):
+        with pytest.raises(UserError, match=r"given, this model takes \(1, 6, 8\)$"):
             fixed(other)
     with pytest.raises(UserError, match="patch_size 2 does not divide the image width 7"):
         model(draw(1, 1, 6, 7))

@@ -178,19 +178,11 @@ def test_vit_refuses_what_does_not_fit_with_the_numbers(
         VisionTransformer(**{**SMALL, **change})
 
 
-@pytest.mark.parametrize(
-    ("shape", "hint"),
-    [
-        ((7, 10, 6), "; dynamic_img_size=True allows other sizes"),
-        ((3, 6, 10), ""),
-        ((7, 6, 8), "; dynamic_img_size=True allows other sizes"),
-    ],
-)
-def test_vit_refuses_images_of_another_shape_with_both(shape: tuple[int, ...], hint: str) -> None:
+@pytest.mark.parametrize("shape", [(7, 10, 6), (3, 6, 10), (7, 6, 8)])
+def test_vit_refuses_images_of_another_shape_with_both(shape: tuple[int, ...]) -> None:
     with pytest.raises(UserError) as e:
         VisionTransformer(**SMALL)(torch.zeros(2, *shape))
-    want = f"images of shape {shape} (C, h, w) given, this model takes (7, 6, 10)"
-    assert str(e.value) == want + hint
+    assert str(e.value) == f"images of shape {shape} (C, h, w) given, this model takes (7, 6, 10)"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vision_attn.models.detr import SetPredictor
     from vision_attn.models.local_vit import LocalVisionTransformer
     from vision_attn.models.vit import VisionTransformer
+    from vision_attn.ops.batching import pad_images
     from vision_attn.ops.statistics import attention_statistics
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ __all__ = [
     "WindowAttention",
     "add_attention",
     "attention_statistics",
+    "pad_images",
 ]
 
 _HOME = {
@@ -65,6 +67,7 @@ _HOME = {
     "WindowAttention": "vision_attn.layers.local",
     "add_attention": "vision_attn.layers.spatial",
     "attention_statistics": "vision_attn.ops.statistics",
+    "pad_images": "vision_attn.ops.batching",
 }
 
 

@@ -49,10 +49,8 @@ class PatchEmbed(nn.Module):
         """(B, C, h*p, w*q) -> (B, h*w, D)."""
         want = (self.in_chans, *self.img_size)
         if x.shape[1:] != want and not (self.dynamic_img_size and x.shape[1:2] == want[:1]):
-            hint = "" if x.shape[1:2] != want[:1] else "; dynamic_img_size=True allows other sizes"
             raise UserError(
                 f"images of shape {tuple(x.shape[1:])} (C, h, w) given, this model takes {want}"
-                + hint
             )
         return self.proj(image_to_patches(x, self.patch_size))
 

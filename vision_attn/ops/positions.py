@@ -126,7 +126,7 @@ def _angles(positions: Tensor, count: int, temperature: float) -> Tensor:
 
 def _check_divisible_by_4(name: str, dim: int, what: str) -> None:
     if dim % 4:
-        near = sorted({dim - dim % 4 or 4, dim + 4 - dim % 4})
+        near = sorted({max(dim - dim % 4, 4), max(dim + 4 - dim % 4, 4)})
         raise UserError(
             f"{name} {dim} is not divisible by 4, which {what} need;"
             f" try {' or '.join(map(str, near))}"
