@@ -8,6 +8,7 @@ and what it leaves is dealt anew.
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +27,21 @@ class Subset:
     hash: str
 
 
+@lru_cache(maxsize=4)
+def _keys(name: str, draw: int, count: int) -> NDArray[np.uint64]:
+    """The keyed hash of each image's number; the same for every size of a draw, so kept."""
+    hashes = (hashlib.blake2b(f"{name}/{draw}/{i}".encode(), digest_size=8) for i in range(count))
+    return np.array([int.from_bytes(h.digest(), "big") for h in hashes], np.uint64)
+
+
 def deal(
     labels: NDArray[np.int64], *, name: str, draw: int, among: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """The order of all images, or of those in `among`, classes in turn: (n,) -> (n,)."""
     if among is None:
         among = np.arange(len(labels))
-    labels = labels[among]
-    hashes = (hashlib.blake2b(f"{name}/{draw}/{i}".encode(), digest_size=8) for i in among)
-    keys = np.array([int.from_bytes(h.digest(), "big") for h in hashes], np.uint64)
+    count, labels = len(labels), labels[among]
+    keys = _keys(name, draw, count)[among]
     by_class = np.lexsort((keys, labels))
     round_of = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
