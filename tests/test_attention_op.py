@@ -278,3 +278,19 @@ def test_dropout_is_what_the_call_says_and_nothing_else(fused: bool) -> None:
         torch.manual_seed(0)
         seen = {attend(one, one, one, dropout_p=0.5, fused=fused).item() for _ in range(40)}
     assert seen == {0.0, 2.0}
+
+
+def test_short_rows_on_several_threads_give_the_same_as_on_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 2, 11, 5, requires_grad=True) for _ in range(3))
+    results = []
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        y = attend(q, k, v)
+        path = "scaled_dot_product" if threads == 1 else "UnsafeView"
+        assert path.replace("_", "").lower() in type(y.grad_fn).__name__.lower()
+        results.append((y, *torch.autograd.grad(y.square().sum(), (q, k, v))))
+    for one, two in zip(*results, strict=True):
+        torch.testing.assert_close(one, two)

@@ -39,7 +39,7 @@ class PatchEmbed(nn.Module):
         self.img_size, self.patch_size, self.in_chans = img_size, patch_size, in_chans
         self.dynamic_img_size = dynamic_img_size
         self.grid_size = check_patch_size(img_size, patch_size)
-        self.proj = nn.Linear(in_chans * patch_size[0] * patch_size[1], embed_dim)
+        self.proj: nn.Module = nn.Linear(in_chans * patch_size[0] * patch_size[1], embed_dim)
 
     def grid_of(self, x: Tensor) -> tuple[int, int]:
         """(rows, columns) of tokens of these images (B, C, h, w)."""
@@ -52,6 +52,10 @@ class PatchEmbed(nn.Module):
             raise UserError(
                 f"images of shape {tuple(x.shape[1:])} (C, h, w) given, this model takes {want}"
             )
+        return self.embed(x)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """The same, for images of a size that fits."""
         return self.proj(image_to_patches(x, self.patch_size))
 
 

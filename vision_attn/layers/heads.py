@@ -10,7 +10,7 @@ from vision_attn.errors import UserError
 from vision_attn.ops.attention import Score, attend, attention_weights
 
 __all__ = ["HeadedAttention", "PerHeadLinear", "check_heads", "merge_masks", "per_head",
-           "projection_layer"]  # fmt: skip
+           "projection_layer", "split_heads"]  # fmt: skip
 
 
 def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
@@ -23,6 +23,13 @@ def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
             f" try num_heads {' or '.join(map(str, near))}"
         )
     return dim // num_heads
+
+
+def split_heads(x: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:
+    """(B, N, parts*D) -> parts of (B, H, N, K). One copy joins the gradients of the parts."""
+    B, N, width = x.shape
+    split = x.reshape(B, N, parts, num_heads, width // (parts * num_heads))
+    return tuple(part.transpose(1, 2) for part in split.unbind(2))
 
 
 class PerHeadLinear(nn.Module):
@@ -69,6 +76,8 @@ class HeadedAttention(nn.Module):
     """
 
     registers: Tensor | None
+    observer: Callable[..., None] | None = None
+    """Told, by keyword, what `mix` gives to `attend`: q, k, mask, bias, causal. For measures."""
 
     def __init__(
         self,
@@ -130,6 +139,8 @@ class HeadedAttention(nn.Module):
                 _pad_keys(t, k.shape[-2], self.num_registers) for t in (allowed, added)
             )
             k, v = torch.cat((self.k_norm(own_k), k), -2), torch.cat((own_v, v), -2)
+        if self.observer is not None:
+            self.observer(q=q, k=k, mask=allowed, bias=added, causal=causal)
         y = attend(
             q,
             k,

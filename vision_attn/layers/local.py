@@ -13,7 +13,12 @@ from torch import Tensor, nn
 
 from vision_attn.errors import UserError
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.heads import HeadedAttention, check_heads, projection_layer
+from vision_attn.layers.heads import (
+    HeadedAttention,
+    check_heads,
+    projection_layer,
+    split_heads,
+)
 from vision_attn.ops.attention import Score
 from vision_attn.ops.neighborhood import neighborhood_attend
 from vision_attn.ops.positions import rotate
@@ -77,8 +82,7 @@ class _LocalAttention(HeadedAttention):
                 f"tokens have shape {tuple(x.shape)}, but dim {self.dim} and grid_size {h} x {w}"
                 f" want (B, {h * w}, {self.dim})"
             )
-        qkv = self.qkv(x).reshape(*x.shape[:2], 3, self.num_heads, self.head_dim)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
         q, k = self.q_norm(q), self.k_norm(k)
         if rotary is not None:
             q, k = rotate(q, rotary), rotate(k, rotary)

@@ -44,8 +44,9 @@ def attend(
         scale: factor on q.k; None is 1/sqrt(K), K the width of a head.
         score: what turns scores into weights; `relu` and `sigmoid` as in `attention_weights`.
         dropout_p: dropout on the weights. A pure function knows no train mode: give 0 to evaluate.
-        fused: use `F.scaled_dot_product_attention` where the score is softmax. The other path can
-            be differentiated twice.
+        fused: use `F.scaled_dot_product_attention` where the score is softmax, save for short
+            rows on several CPU threads, where two matrix products are faster. False is always the
+            matrix products, which can be differentiated twice.
 
     Raises:
         UserError: a mask that is not bool (0/1 floats would be *added* to the scores by torch),
@@ -54,12 +55,13 @@ def attend(
     _check(q, k, mask, bias)
     if k.shape[-2] != v.shape[-2]:
         raise UserError(f"{k.shape[-2]} keys but {v.shape[-2]} values; each key needs one value")
-    if not fused or score != "softmax":
+    plain = mask is None and bias is None and (not causal or q.shape[-2] == k.shape[-2])
+    if not fused or score != "softmax" or (plain and not causal and _products_are_faster(q, k)):
         w = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale, score=score)
         return F.dropout(w, dropout_p) @ v
     if k.shape[-2] == 0:
         return q @ (k.mT @ v)  # zeros that have gradients
-    if mask is None and bias is None and (not causal or q.shape[-2] == k.shape[-2]):
+    if plain:
         return F.scaled_dot_product_attention(
             q, k, v, dropout_p=dropout_p, is_causal=causal, scale=scale
         )
@@ -131,6 +133,17 @@ def attention_weights(
     if allowed is not None:
         w = w.masked_fill(~(allowed & alive), 0.0)
     return w.to(q.dtype)
+
+
+def _products_are_faster(q: Tensor, k: Tensor) -> bool:
+    """Whether the fused kernel loses: it splits rows of up to 64 keys badly over CPU threads."""
+    return (
+        not torch.compiler.is_compiling()
+        and q.is_cpu
+        and q.dtype.itemsize > 2
+        and 0 < k.shape[-2] <= 64
+        and torch.get_num_threads() > 1
+    )
 
 
 def _open_empty_rows(

@@ -1,0 +1,97 @@
+"""Other ways to tokens: convolutions (Xiao et al. 2021), shifted patches (Lee et al. 2021)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vision_attn.errors import UserError
+from vision_attn.layers.embed import PatchEmbed
+from vision_attn.ops.tokens import image_to_patches
+
+__all__ = ["ConvStem", "ShiftedPatchEmbed"]
+
+
+class ConvStem(PatchEmbed):
+    """3 x 3 convolutions with batch norm and ReLU, then 1 x 1: (B, C, h*p, w*p) -> (B, h*w, D).
+
+    Each convolution halves the map and doubles the channels until a token is p x p pixels, so p is
+    a power of two; p = 1 is one convolution that halves nothing.
+
+    Raises:
+        UserError: a patch that is no square of a power of two, or does not divide the image; a
+            width that cannot be halved so often.
+    """
+
+    def __init__(
+        self,
+        img_size: tuple[int, int],
+        patch_size: tuple[int, int],
+        in_chans: int,
+        embed_dim: int,
+        *,
+        dynamic_img_size: bool = False,
+    ) -> None:
+        super().__init__(
+            img_size, patch_size, in_chans, embed_dim, dynamic_img_size=dynamic_img_size
+        )
+        p = patch_size[0]
+        if patch_size[0] != patch_size[1] or p & (p - 1):
+            raise UserError(f"patch_size {patch_size}: a conv stem wants 1, 2, 4, 8 ... both ways")
+        halvings = p.bit_length() - 1
+        layers: list[nn.Module] = []
+        chans = in_chans
+        for left in reversed(range(max(halvings, 1))):
+            width = embed_dim >> left
+            if width < 1:
+                raise UserError(f"embed_dim {embed_dim} is too small for patch_size {p}")
+            layers += [
+                nn.Conv2d(chans, width, 3, 2 if halvings else 1, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
+            chans = width
+        self.proj = nn.Sequential(*layers, nn.Conv2d(chans, embed_dim, 1))
+        for module in self.proj.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def embed(self, x: Tensor) -> Tensor:
+        """(B, C, h*p, w*p) -> (B, h*w, D)."""
+        return self.proj(x).flatten(2).mT
+
+
+class ShiftedPatchEmbed(PatchEmbed):
+    """Patches of the image and of its four diagonal shifts: (B, C, h*p, w*q) -> (B, h*w, D).
+
+    The image moved by half a patch, rounded down, to each corner, with zeros behind it, stands
+    beside the image itself: 5 C channels, cut into patches, normalised, one linear map (Lee et al.
+    2021, "Vision Transformer for Small-Size Datasets"). A token sees twice its own side each way.
+
+    Raises:
+        UserError: a patch that is 1 pixel high or wide, whose half is no shift, or that does not
+            divide the image.
+    """
+
+    def __init__(
+        self,
+        img_size: tuple[int, int],
+        patch_size: tuple[int, int],
+        in_chans: int,
+        embed_dim: int,
+        *,
+        dynamic_img_size: bool = False,
+    ) -> None:
+        if min(patch_size) < 2:
+            raise UserError(f"patch_size {patch_size} has no half to shift by; wanted 2 or more")
+        super().__init__(
+            img_size, patch_size, 5 * in_chans, embed_dim, dynamic_img_size=dynamic_img_size
+        )
+        self.in_chans = in_chans
+        self.norm = nn.LayerNorm(5 * in_chans * patch_size[0] * patch_size[1])
+
+    def embed(self, x: Tensor) -> Tensor:
+        """(B, C, h*p, w*q) -> (B, h*w, D)."""
+        (h, w), (i, j) = x.shape[2:], (p // 2 for p in self.patch_size)
+        wide = F.pad(x, (j, j, i, i))
+        moved = [wide[:, :, a : a + h, b : b + w] for a in (0, 2 * i) for b in (0, 2 * j)]
+        return self.proj(self.norm(image_to_patches(torch.cat((x, *moved), 1), self.patch_size)))
