@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from vision_attn.compare.grid import Budget, Cell, Plan, Study, plan
+from vision_attn.compare.grid import Cell, Plan, plan
+from vision_attn.compare.study import Budget, Study, Tuning
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
@@ -14,6 +15,7 @@ from vision_attn.models import create_model
 from vision_attn.models.budget import cost
 from vision_attn.training.optim import OptimConfig
 
+KEYS = ["vit-n000020-d0-s0-6675ce621d", "cnn-n000020-d0-s0-e10912a572"]
 VIT: dict[str, Any] = {"patch_size": 2, "embed_dim": 24, "depth": 2, "num_heads": 3}
 
 
@@ -37,7 +39,7 @@ def the(made: Plan, model: str) -> Cell:
 
 def test_every_cell_once_draw_by_draw(source: Source) -> None:
     made = plan(study(sizes=[50, 20, "all"], draws=2, seeds=2), source)
-    got = [(c.config.draw, c.size, c.config.seed, c.config.model) for c in made.cells]
+    got = [(c.config.draw, c.config.size, c.config.seed, c.config.model) for c in made.cells]
     assert got == [
         (draw, size, seed, model)
         for draw in (0, 1)
@@ -46,13 +48,13 @@ def test_every_cell_once_draw_by_draw(source: Source) -> None:
         for model in ("vit", "cnn")
     ]
     assert len(keys(made)) == 24
-    assert all(c.config.size == c.size for c in made.cells)
+    assert all(c.config.size in (20, 50, 1078) for c in made.cells)
 
 
 def test_the_default_study_has_36_cells(source: Source) -> None:
     made = plan(Study(), source)
     assert len(made.cells) == 36
-    assert sorted({c.size for c in made.cells}) == [20, 50, 100, 200, 400, 1078]
+    assert sorted({c.config.size for c in made.cells}) == [20, 50, 100, 200, 400, 1078]
     assert {c.config.steps for c in made.cells} == {400}
 
 
@@ -171,7 +173,7 @@ def test_key_does_not_follow_the_rest(source: Source, more: dict[str, Any]) -> N
     ],
 )
 def test_updates_of_a_budget(budget: Budget, size: int, batch: int, updates: int) -> None:
-    assert budget.updates(size, batch) == updates
+    assert list(budget.protocols(size, batch).values()) == [updates]
 
 
 def test_epochs_give_small_sizes_few_updates(source: Source) -> None:
@@ -182,7 +184,6 @@ def test_epochs_give_small_sizes_few_updates(source: Source) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"budget": Budget(steps=10, epochs=2)}, r"budget\.steps 10 and budget\.epochs 2 exclude"),
         ({"budget": Budget(steps=0)}, "budget is 0; wanted 1 or more"),
         ({"budget": Budget(epochs=-1)}, "budget is -1; wanted 1 or more"),
         ({"models": ["vit", "vat"]}, "'vat' is not known; try"),
@@ -191,6 +192,17 @@ def test_epochs_give_small_sizes_few_updates(source: Source) -> None:
         ({"models": ["vit", "vit"]}, "models .* names one twice"),
         ({"match_to": "vat"}, "'vat' is not known"),
         ({"match_to": "cnn"}, "match_to is cnn"),
+        ({"match_to": {"vit": "cnn"}}, r"match_to\.vit is no CNN"),
+        ({"models": ["=vit"]}, "models has '=vit'; wanted NAME or LABEL=NAME"),
+        ({"models": ["a="]}, "models has 'a='"),
+        ({"models": ["a=vit", "a=cnn"]}, "names one twice"),
+        ({"tune": -1}, "tune is -1"),
+        ({"tuning": Tuning(lr=(0.1, 0.01))}, r"tuning\.lr is 0\.1 to 0\.01"),
+        ({"controls": []}, "controls is empty"),
+        (
+            {"controls": ["permuted"], "augment": AugmentConfig(pad=2)},
+            r"control permuted does not go with augment\.pad",
+        ),
         ({"sizes": [1079]}, r"size 1079 is larger than the 1078 .* \(1198 less 120 for validation"),
         ({"sizes": [20, 9]}, "size 9 is smaller than the 10 classes"),
         ({"sizes": []}, "sizes is empty"),
@@ -232,3 +244,46 @@ def test_odd_batches_are_not_mixed_in_silence() -> None:
     study = Study(args={"vit": VIT}, sizes=[25], augment=AugmentConfig(mixup=0.8))
     with pytest.raises(UserError, match="batch of 25 is odd"):
         plan(study, load(DataConfig()))
+
+
+def test_both_budgets_are_two_protocols_and_one_run_where_they_agree(source: Source) -> None:
+    both = study(models=["vit"], sizes=[20, 100], batch_size=20, budget=Budget(steps=10, epochs=2))
+    got = [(c.config.size, c.config.steps, c.protocols) for c in plan(both, source).cells]
+    assert got == [
+        (20, 10, ("steps",)), (20, 2, ("epochs",)), (100, 10, ("steps", "epochs")),
+    ]  # fmt: skip
+    alone = keys(plan(replace(both, budget=Budget(steps=10)), source))
+    assert alone < keys(plan(both, source))
+
+
+def test_a_label_gives_a_model_another_name_and_other_arguments(source: Source) -> None:
+    made = plan(
+        study(
+            models=["vit", "small=vit", "cnn", "small_cnn=cnn"],
+            args={"vit": VIT, "small": VIT | {"depth": 1}},
+            match_to={"small_cnn": "small"},
+        ),
+        source,
+    )
+    assert [(c.label, c.config.model) for c in made.cells] == [
+        ("vit", "vit"), ("small", "vit"), ("cnn", "cnn"), ("small_cnn", "cnn"),
+    ]  # fmt: skip
+    assert made.matched["cnn"] == "params of vit"
+    assert made.matched["small_cnn"] == "params of small"
+    for cnn, vit in (("cnn", "vit"), ("small_cnn", "small")):
+        assert abs(made.costs[cnn].params / made.costs[vit].params - 1) <= 0.02
+    assert made.costs["small"].params < made.costs["vit"].params
+    assert made.cells[1].key.startswith("small-n000020-d0-s0-")
+
+
+def test_controls_are_cells_of_their_own(source: Source) -> None:
+    made = plan(study(models=["vit"], controls=["none", "permuted", "shuffled"]), source)
+    assert [c.config.control for c in made.cells] == ["none", "permuted", "shuffled"]
+    assert keys(plan(study(models=["vit"]), source)) < keys(made)
+    assert made.cells[2].key.startswith("vit-shuffled-n000020-d0-s0-")
+
+
+def test_keys_of_earlier_results_stand() -> None:
+    """Results on disk are found again by these keys; options that came later must not move them."""
+    made = plan(Study(draws=1, sizes=[20]), load(DataConfig()))
+    assert [c.key for c in made.cells] == KEYS

@@ -19,11 +19,11 @@ MAY: dict[str, set[str]] = {
     "layers": BASE | {"ops"},
     "models": BASE | {"ops", "layers"},
     "data": BASE | {"ops"},
-    "explain": BASE | {"ops", "layers", "models", "data"},
     "training": BASE | {"ops", "layers", "models", "data"},
 }
-MAY["compare"] = MAY["training"] | {"training"}
-MAY["cli"] = MAY["compare"] | {"compare", "explain", "vision_attn"}
+MAY["explain"] = MAY["training"] | {"training"}
+MAY["compare"] = MAY["explain"] | {"explain"}
+MAY["cli"] = MAY["compare"] | {"compare", "vision_attn"}
 
 
 def imported(source: str) -> Iterator[str]:

@@ -24,9 +24,13 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+def chess(a: tuple[int, int], b: tuple[int, int]) -> int:
+    return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
+
+
 def loop(w: Tensor, grid: tuple[int, int], prefix: int) -> tuple[Tensor, ...]:
-    """Entropy, largest, self weight and distance of whole weights, one number at a time."""
-    found = [torch.zeros(w.shape[:-1], dtype=w.dtype) for _ in range(4)]
+    """Entropy, largest, self weight, distance and share of 3 x 3, one number at a time."""
+    found = [torch.zeros(w.shape[:-1], dtype=w.dtype) for _ in range(5)]
     for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in w.shape[:3])).tolist():
         row = w[b, h, i].tolist()
         found[0][b, h, i] = -sum(p * math.log(p) for p in row if p > 0)
@@ -36,6 +40,8 @@ def loop(w: Tensor, grid: tuple[int, int], prefix: int) -> tuple[Tensor, ...]:
         seen = sum(row[prefix:])
         far = sum(p * math.dist(here, divmod(j, grid[1])) for j, p in enumerate(row[prefix:]))
         found[3][b, h, i] = math.nan if i < prefix else far / seen if seen else 0.0
+        near = sum(p for j, p in enumerate(row[prefix:]) if chess(here, divmod(j, grid[1])) <= 1)
+        found[4][b, h, i] = math.nan if i < prefix else near / seen if seen else 0.0
     return tuple(found)
 
 
@@ -68,11 +74,13 @@ def test_hand_numbers() -> None:
     assert_close(s.largest, full / 4)
     assert_close(s.self_weight, full / 4)
     assert_close(s.distance, full * (2 + math.sqrt(2)) / 4)
+    assert_close(s.field_share, full)
     sharp = torch.eye(4)[None, None] * 100
     s = attention_statistics(sharp, sharp.roll(-1, -2), grid_size=(1, 4), scale=1.0)
     assert_close(s.entropy, full * 0)
     assert_close(s.self_weight, full * 0)  # the key of token i + 1 is what query i looks for
     assert_close(s.distance, torch.tensor([[[3.0, 1, 1, 1]]]))
+    assert_close(s.field_share, torch.tensor([[[0.0, 1, 1, 1]]]))
 
 
 def test_cross_attention_has_no_self_weight_and_no_grid_no_distance() -> None:
@@ -81,6 +89,7 @@ def test_cross_attention_has_no_self_weight_and_no_grid_no_distance() -> None:
     w = attention_weights(q, k, causal=True)
     assert s.self_weight is None
     assert s.distance is None
+    assert s.field_share is None
     assert_close(s.largest, w.amax(-1))
     assert_close(s.entropy, torch.special.entr(w).sum(-1))
     assert_close(attention_statistics(q, k[:, :, :0]).largest, torch.zeros(B, H, 5).double())
@@ -95,12 +104,73 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     assert_close(tuple(low), tuple(high), rtol=0, atol=0)
 
 
+def test_pixels_of_a_token_and_the_side_of_the_field() -> None:
+    q, k = (draw(B, H, N, K, seed=i) for i in range(2))
+    w = attention_weights(q, k)
+    at = torch.tensor([divmod(i, GRID[1]) for i in range(N)])
+    step = (at[:, None] - at).double()
+    for field in (1, 3, 5):
+        s = attention_statistics(q, k, grid_size=GRID, token_size=(2, 7), field=field, chunk=5)
+        assert_close(s.distance, (w * torch.hypot(2 * step[..., 0], 7 * step[..., 1])).sum(-1))
+        near = step.abs().amax(-1) <= field // 2
+        assert_close(s.field_share, (w * near).sum(-1))
+    assert_close(attention_statistics(q, k, grid_size=GRID, field=1).field_share,
+                 attention_statistics(q, k).self_weight)  # fmt: skip
+
+
+@pytest.mark.parametrize("score", ["relu", "sigmoid"])
+def test_rows_of_other_scores_are_shares(score: Any) -> None:
+    q, k = (draw(B, H, N, K, seed=i) for i in range(2))
+    q[0, 0, 3], k[0, 0] = -1, k[0, 0].abs()  # relu leaves this query nothing
+    w = attention_weights(q, k, score=score)
+    w = w / w.sum(-1, keepdim=True).clamp_min(1e-300)
+    got = attention_statistics(q, k, grid_size=GRID, score=score, chunk=5)
+    for one, two in zip(got, loop(w, GRID, 0), strict=True):
+        assert_close(one, two)
+
+
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_registers_are_keys_but_no_tokens(prefix: int) -> None:
+    n, extra = N + prefix, 3
+    q, k = draw(B, H, n, K), draw(B, H, extra + n, K, seed=1)
+    w = attention_weights(q, k)
+    got = attention_statistics(q, k, grid_size=GRID, num_prefix_tokens=prefix, num_registers=extra,
+                               chunk=5)  # fmt: skip
+    _, _, own, distance, share = loop(w[..., extra:], GRID, prefix)
+    assert_close(got.entropy, torch.special.entr(w).sum(-1))
+    assert_close(got.largest, w.amax(-1))
+    assert_close(got.self_weight, own)
+    assert_close(got.distance, distance, equal_nan=True)
+    assert_close(got.field_share, share, equal_nan=True)
+
+
+def test_masks_and_bias_row_by_row() -> None:
+    q, k = (draw(B, H, N, K, seed=i) for i in range(2))
+    mask, bias = draw(B, 1, N, N, seed=2) > 0, draw(H, N, N, seed=3)
+    asked: list[int] = []
+
+    def rows(part: range) -> Tensor:
+        asked.extend(part)
+        return mask[..., part.start : part.stop, :]
+
+    got = attention_statistics(
+        q, k, grid_size=GRID, mask=rows, bias=lambda part: bias[:, list(part)], causal=True, chunk=5
+    )
+    want = attention_statistics(q, k, grid_size=GRID, mask=mask, bias=bias, causal=True)
+    assert asked == list(range(N))
+    assert_close(tuple(got), tuple(want))
+
+
 def test_what_does_not_fit_is_named() -> None:
     q = torch.zeros(1, 1, 12, 4)
     with pytest.raises(UserError, match=r"3 x 5 with 0 prefix tokens makes 15 tokens.* 12 queries"):
         attention_statistics(q, q, grid_size=(3, 5))
     with pytest.raises(UserError, match="chunk is 0"):
         attention_statistics(q, q, chunk=0)
+    with pytest.raises(UserError, match="field is 4; wanted an odd side, such as 5"):
+        attention_statistics(q, q, field=4)
+    with pytest.raises(UserError, match="12 queries and 14 keys and 3 registers"):
+        attention_statistics(q, torch.zeros(1, 1, 14, 4), grid_size=(3, 4), num_registers=3)
 
 
 class Largest(TorchDispatchMode):

@@ -14,8 +14,9 @@ import pytest
 import torch
 import yaml
 
-from vision_attn.compare.grid import Budget, Cell, Plan, Study, plan
+from vision_attn.compare.grid import Cell, Plan, plan
 from vision_attn.compare.store import COLUMNS, Store, as_json, write_text
+from vision_attn.compare.study import Budget, Study
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
@@ -81,7 +82,8 @@ def test_a_cell_is_whole(store: Store, made: Plan) -> None:
     row = json.loads((vit / "result.json").read_text())
     config = row.pop("config")
     cost = made.costs["vit"]
-    where = {"model": "vit", "size": 20, "draw": 0, "seed": 0}
+    where = {"model": "vit", "size": 20, "draw": 0, "seed": 0, "arch": "vit", "matched": "none"}
+    where |= {"control": "none", "protocols": ["steps"]}
     assert row == {**where, "params": cost.params, "flops": cost.flops, **OK}
     assert (config["args"], config["steps"], config["optim"]["lr"]) == (VIT, 400, 1e-3)
     assert sorted(p.name for p in store.cells.iterdir()) == sorted(c.key for c in made.cells)
@@ -157,7 +159,7 @@ def test_a_file_is_replaced_or_left(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ({"optim": OptimConfig(lr=2e-3)}, r"optim\.lr 0\.001, this one has 0\.002"),
         ({"budget": Budget(steps=11)}, r"budget\.steps 400, this one has 11"),
-        ({"budget": Budget(epochs=2)}, r"budget\.epochs None, this one has 2"),
+        ({"tune": 2}, "tune None, this one has 2"),
         ({"augment": AugmentConfig(pad=1)}, r"augment\.pad 0, this one has 1"),
         ({"batch_size": 32}, "batch_size 64, this one has 32"),
         ({"precision": "bf16-mixed"}, "precision 32-true, this one has bf16-mixed"),
@@ -342,13 +344,17 @@ def test_results_csv(store: Store, made: Plan) -> None:
     with (store.root / "results.csv").open(newline="") as file:
         table = list(csv.reader(file))
     assert table[0][:18] == DESIGN.split(", ")
-    assert table[0][18:] == ["val_loss", "subset", "error"]
+    assert table[0][18:] == [
+        "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
+    ]  # fmt: skip
     costs = {m: [str(c.params), str(c.flops)] for m, c in made.costs.items()}
     assert table[1:] == [
-        ["cnn", "20", "0", "0", "failed", *costs["cnn"], *[""] * 13, FAILED["error"]],
+        ["cnn", "20", "0", "0", "failed", *costs["cnn"], *[""] * 13, FAILED["error"],
+         "steps", "none", "cnn", "params of vit"],
         [
             "vit", "20", "0", "0", "ok", *costs["vit"], "400", "300.0", "1.0", "0.5", "0.75",
             "0.125", "1.5", "0.25", "True", "3.5", "1714.0", "2.0", "0123456789abcdef", "",
+            "steps", "none", "vit", "none",
         ],
     ]  # fmt: skip
     assert [r["status"] for r in rows] == ["failed", "ok"]
@@ -358,6 +364,6 @@ def test_rows_come_in_one_order(tmp_path: Path, source: Source) -> None:
     study = replace(STUDY, sizes=["all", 20, 100], draws=2, seeds=2)
     made, store = plan(study, source), Store(tmp_path)
     for cell in reversed(made.cells):
-        keep(store, cell, OK | {"size": cell.size})
+        keep(store, cell, OK | {"size": cell.config.size})
     got = [(r["model"], r["size"], r["draw"], r["seed"]) for r in store.rows()]
     assert got == list(itertools.product(("cnn", "vit"), (20, 100, 1078), (0, 1), (0, 1)))

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from vision_attn.layers.conv import AttentionConv2d
     from vision_attn.layers.cross import MultiHeadAttention
     from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+    from vision_attn.layers.locality import LocalitySelfAttention
     from vision_attn.layers.spatial import SelfAttention2d, add_attention
     from vision_attn.models.cnn import SmallCNN
     from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
     from vision_attn.models.dense import DenseClassifier
     from vision_attn.models.detr import SetPredictor
+    from vision_attn.models.linear import LinearClassifier
     from vision_attn.models.local_vit import LocalVisionTransformer
     from vision_attn.models.vit import VisionTransformer
     from vision_attn.ops.batching import pad_images
@@ -35,7 +37,9 @@ __all__ = [
     "ConvInitVisionTransformer",
     "DenseClassifier",
     "EncoderBlock",
+    "LinearClassifier",
     "LocalVisionTransformer",
+    "LocalitySelfAttention",
     "MultiHeadAttention",
     "MultiHeadSelfAttention",
     "NeighborhoodAttention",
@@ -55,7 +59,9 @@ _HOME = {
     "ConvInitVisionTransformer": "vision_attn.models.conv_init_vit",
     "DenseClassifier": "vision_attn.models.dense",
     "EncoderBlock": "vision_attn.layers.block",
+    "LinearClassifier": "vision_attn.models.linear",
     "LocalVisionTransformer": "vision_attn.models.local_vit",
+    "LocalitySelfAttention": "vision_attn.layers.locality",
     "MultiHeadAttention": "vision_attn.layers.cross",
     "MultiHeadSelfAttention": "vision_attn.layers.attention",
     "NeighborhoodAttention": "vision_attn.layers.local",

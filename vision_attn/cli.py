@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +15,7 @@ from vision_attn.errors import UserError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-    from vision_attn.compare.grid import Study
+    from vision_attn.compare.study import Study
 
 __all__ = ["main"]
 
@@ -22,11 +23,15 @@ COMMANDS = {
     "compare": "train models on growing subsets, plot accuracy and gap against size",
     "plot": "figures and tables again, from the stored results of a compare",
     "budget": "parameters and FLOPs of models, side by side",
+    "diagnose": "the claims about scaling, self-weight, order and cost of attention, measured",
     "fit": "train one model (LightningCLI)",
     "validate": "measure one model on validation images (LightningCLI)",
     "test": "measure one model on test images (LightningCLI)",
     "predict": "class probabilities of test images, as a CSV file (LightningCLI)",
 }
+
+
+LISTS = ("--models", "--sizes", "--controls")
 
 
 class _Top(argparse.ArgumentParser):
@@ -50,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     top.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     try:
         command = top.parse_args(args[:1] if args else ["--help"]).command
-        run = {"compare": _compare, "plot": _plot, "budget": _budget}.get(command)
+        run = {"compare": _compare, "plot": _plot, "budget": _budget, "diagnose": _diagnose}.get(
+            command
+        )
         return run(args[1:]) if run else _lightning(args)
     except UserError as e:
         print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
@@ -85,7 +92,7 @@ def _parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
 
 def _study(command: str, args: Sequence[str]) -> "tuple[Any, Study]":
     """All values of a command line, and the study that they describe."""
-    from vision_attn.compare.grid import Study
+    from vision_attn.compare.study import Study
 
     parser = _parser(command)
     parser.add_argument("--config", action="config", help="a YAML file of these options")
@@ -136,13 +143,13 @@ def _one_line(error: Exception) -> str:
 
 
 def _lists(args: Sequence[str]) -> list[str]:
-    """`--models vit,cnn` is short for `--models [vit,cnn]`, and so it is for sizes."""
+    """`--models vit,cnn` is short for `--models [vit,cnn]`, and so it is for sizes and controls."""
     line: list[str] = []
     for arg in args:
-        for name in ("--models", "--sizes"):
+        for name in LISTS:
             if arg.startswith(f"{name}="):
                 line, arg = [*line, name], arg.removeprefix(f"{name}=")
-        short = line[-1:] in (["--models"], ["--sizes"]) and not arg.startswith(("[", "-"))
+        short = line[-1:] in ([name] for name in LISTS) and not arg.startswith(("[", "-"))
         line.append(f"[{arg}]" if short else arg)
     return line
 
@@ -188,6 +195,7 @@ def _compare(args: Sequence[str]) -> int:
     from vision_attn.compare.grid import plan
     from vision_attn.compare.report import report, terminal
     from vision_attn.compare.store import Store
+    from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
 
     given, study = _study("compare", args)
@@ -197,17 +205,20 @@ def _compare(args: Sequence[str]) -> int:
     source = load(study.data)
     made = plan(study, source)
     store = Store(Path(given.out))
+    run = partial(
+        execute,
+        source=source,
+        workers=given.workers or default_workers(study.threads),
+        threads=study.threads,
+        console=console,
+    )
     with store.open(study, made, source):
         _show_costs(console, made.costs, made.matched)
-        failed = execute(
-            made.cells,
-            source,
-            store,
-            workers=given.workers or default_workers(study.threads),
-            threads=study.threads,
-            checkpoint=study.checkpoint,
-            console=console,
-        )
+        if study.tune:
+            console.print(f"{study.tune} tries for each model and size, on validation images")
+            tries = partial(run, checkpoint=False, measure=False, test=False)
+            made = tune(study, made, source, store, lambda cells, at: tries(cells, store=at))
+        failed = run(made.cells, store=store, checkpoint=study.checkpoint, measure=study.measure)
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
             console.print(terminal(report(store.root)))
@@ -228,12 +239,17 @@ def _plot(args: Sequence[str]) -> int:
 
     parser = _parser("plot")
     parser.add_argument(
-        "dir", type=str, help="the --out of a compare, or a folder with results.csv"
+        "dir", type=str, nargs="+", help="the --out of a compare, or a folder with results.csv"
     )
-    root = Path(_parse(parser, args).dir)
-    if not root.is_dir():
-        raise UserError(f"{root} is no directory; give the --out of a compare")
-    Console().print(terminal(report(root)))
+    parser.add_argument(
+        "--out", type=str | None, default=None, help="where to; needed where several are joined"
+    )
+    given = _parse(parser, args)
+    roots = [Path(root) for root in given.dir]
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"{root} is no directory; give the --out of a compare")
+    Console().print(terminal(report(roots, None if given.out is None else Path(given.out))))
     return 0
 
 
@@ -250,13 +266,45 @@ def _budget(args: Sequence[str]) -> int:
     made = plan(study, source)
     shape: dict[str, Any] = {"img_size": source.img_size, "in_chans": source.in_chans}
     kept = {
-        model: activation_bytes(
-            create_model(model, **shape, num_classes=len(source.classes), args=made.args[model]),
+        label: activation_bytes(
+            create_model(arch, **shape, num_classes=len(source.classes), args=made.args[label]),
             **shape,
         )
-        for model in study.models
+        for label, arch in study.archs.items()
     }
     _show_costs(Console(), made.costs, made.matched, kept)
+    return 0
+
+
+def _diagnose(args: Sequence[str]) -> int:
+    from rich.console import Console
+
+    from vision_attn.data.sources import DataConfig, load
+    from vision_attn.explain.diagnostics import (
+        FULL,
+        QUICK,
+        check_out,
+        diagnose,
+        terminal,
+        write,
+    )
+
+    parser = _parser("diagnose")
+    parser.add_argument("--config", action="config", help="a YAML file of these options")
+    parser.add_class_arguments(DataConfig, "data", skip={"val_fraction"})
+    parser.add_argument("--out", type=str, default="runs/diagnose", help="directory of the results")
+    parser.add_argument("--quick", action="store_true", help="little work, wide intervals: a trial")
+    parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
+    given = parser.instantiate_classes(_parse(parser, args))
+    out, settings, console = Path(given.out), QUICK if given.quick else FULL, Console()
+    check_out(out, given.overwrite)
+    source = load(given.data)
+    with console.status("diagnose") as status:
+        claims = diagnose(
+            source, settings, tell=status.update, show=lambda c: console.print(*terminal(c))
+        )
+    write(claims, settings, out)
+    console.print(f"figures, tables and diagnose.md are in {out}", highlight=False)
     return 0
 
 

@@ -20,10 +20,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vision_attn.compare.grid import Cell
 from vision_attn.compare.store import Store
+from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Files, Source
+from vision_attn.errors import UserError
+from vision_attn.explain.measures import attention_measures, some_images
+from vision_attn.training.classifier import Classifier
 from vision_attn.training.run import RunConfig, run
 
 __all__ = ["default_workers", "execute"]
+
+MEASURED_IMAGES = 256
 
 
 def default_workers(threads: int) -> int:
@@ -39,10 +45,16 @@ def execute(
     workers: int,
     threads: int,
     checkpoint: bool,
+    measure: bool,
     console: Console,
+    test: bool = True,
 ) -> int:
-    """Run cells, keep each as it ends; returns how many failed. Ctrl-C keeps what is done."""
-    todo = deque(c for c in cells if not store.done(c))
+    """Run cells, keep each as it ends; returns how many failed. Ctrl-C keeps what is done.
+
+    `measure` stores how far attention looks; without `test`, test images are not looked at.
+    """
+    todo = deque(c for c in cells if not store.done(c, measure=measure))
+    options = {"checkpoint": checkpoint, "test": test, "finish": _measures if measure else None}
     view = (_Bars if console.is_terminal else _Lines)(console, len(cells), len(cells) - len(todo))
     if not todo:
         return 0
@@ -62,7 +74,7 @@ def execute(
                 while todo and len(running) < workers:
                     cell, place = todo[0], store.scratch(todo[0])
                     try:
-                        job = pool.submit(_work, number[cell.key], cell.config, place, checkpoint)
+                        job = pool.submit(_work, number[cell.key], cell.config, place, options)
                     except BrokenProcessPool:  # its running cells are reported first
                         broken = not running
                         break
@@ -124,7 +136,16 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(cell: int, config: RunConfig, place: Path, checkpoint: bool) -> dict[str, Any]:
+def _measures(module: Classifier, data: ImageData) -> dict[str, Any]:
+    """How far attention looks on test images; an empty list for a model without attention."""
+    try:
+        table = attention_measures(module, some_images(data.test_dataloader(), MEASURED_IMAGES))
+    except UserError:
+        return {"measures": []}
+    return {"measures": table.to_dict("records")}
+
+
+def _work(cell: int, config: RunConfig, place: Path, options: dict[str, Any]) -> dict[str, Any]:
     """One cell in a worker: a result, or what went wrong, with its traceback in a file."""
 
     def progress(step: int, of: int) -> None:
@@ -134,7 +155,7 @@ def _work(cell: int, config: RunConfig, place: Path, checkpoint: bool) -> dict[s
         return {
             "status": "ok",
             "error": None,
-            **run(config, _SOURCE, place, checkpoint=checkpoint, progress=progress),
+            **run(config, _SOURCE, place, progress=progress, **options),
         }
     except Exception as e:  # recorded as failed; the rest of the study goes on
         (place / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
@@ -153,13 +174,17 @@ class _View(Protocol):
 
 
 def _name(cell: Cell) -> str:
-    return f"{cell.config.model} n={cell.size} draw={cell.config.draw} seed={cell.config.seed}"
+    c = cell.config
+    control = "" if c.control == "none" else f" {c.control}"
+    return f"{cell.label}{control} n={c.size} draw={c.draw} seed={c.seed}"
 
 
 def _outcome(row: dict[str, Any]) -> str:
     if row["status"] != "ok":
         return f"FAILED: {row['error']}"
-    return f"train {row['train_acc']:.3f}  test {row['test_acc']:.3f}  {row['seconds']:.0f} s"
+    measured = "test" if "test_acc" in row else "val"
+    shown = f"train {row['train_acc']:.3f}  {measured} {row[f'{measured}_acc']:.3f}"
+    return f"{shown}  {row['seconds']:.0f} s"
 
 
 class _Bars:

@@ -18,7 +18,8 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from vision_attn.compare.grid import Cell, Plan, Study
+from vision_attn.compare.grid import Cell, Plan
+from vision_attn.compare.study import Study
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 
@@ -27,10 +28,12 @@ __all__ = ["COLUMNS", "Store", "as_json", "write_bytes", "write_text"]
 COLUMNS = (
     "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
     "val_acc", "test_acc", "train_loss", "test_loss", "gap", "fitted", "seconds",
-    "images_per_second", "val_loss", "subset", "error",
+    "images_per_second", "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
 )  # fmt: skip
 
-GROWS = ("models", "args", "sizes", "draws", "seeds", "checkpoint")
+GROWS = (
+    "models", "args", "sizes", "draws", "seeds", "controls", "match_to", "checkpoint", "measure",
+)  # fmt: skip
 """Parts of a study that may change from one start to the next: they add cells, or files to one."""
 
 
@@ -81,6 +84,10 @@ class Store:
         wanted = _identity(study, plan, source)
         old, new = _flat(held["identity"]), _flat(wanted["identity"])
         for key in sorted({*old, *new}, key=lambda k: (k == "data.fingerprint", k)):
+            if key.split(".")[0] in GROWS:  # as directories of an earlier version have it
+                continue
+            if key.startswith("budget.") and None in (old.get(key), new.get(key)):
+                continue  # a protocol more
             if old.get(key) != new.get(key):
                 raise UserError(
                     f"out {self.root} holds a study with {key} {old.get(key)}, this one has"
@@ -108,6 +115,8 @@ class Store:
             held = self._held() or {"args": {}}
             text = _identity(study, plan, source)
             text["args"] = held["args"] | text["args"]
+            for name, value in held.get("identity", {}).get("budget", {}).items():
+                text["identity"]["budget"][name] = text["identity"]["budget"][name] or value
             text["study"] = _plain(asdict(study))
             text["costs"] = held.get("costs", {}) | {
                 m: {**asdict(c), "matched": plan.matched[m]} for m, c in plan.costs.items()
@@ -119,10 +128,25 @@ class Store:
             write_text(self.root / "study.yaml", yaml.safe_dump(text, sort_keys=False))
             yield
 
-    def done(self, cell: Cell) -> bool:
-        """Whether a whole result with status ok is there; a failed or broken one is run again."""
-        row = self._read(self.cells / cell.key)
-        return row is not None and row.get("status") == "ok"
+    def done(self, cell: Cell, *, measure: bool = False) -> bool:
+        """Whether a whole result with status ok is there; a failed or broken one is run again.
+
+        With `measure`, one without measures is run again too. A result that stands for one protocol
+        and is now wanted for another is noted for both.
+        """
+        path = self.cells / cell.key
+        row = self._read(path)
+        if row is None or row.get("status") != "ok" or (measure and "measures" not in row):
+            return False
+        known = row.setdefault("protocols", ["steps"])
+        if more := [p for p in cell.protocols if p not in known]:
+            known += more
+            write_text(path / "result.json", as_json(row))
+        return True
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        """The stored result of a cell, if there is one."""
+        return self._read(self.cells / cell.key)
 
     def scratch(self, cell: Cell) -> Path:
         """A new place for a cell's files until they are whole."""
@@ -135,12 +159,16 @@ class Store:
         """Rename a finished cell into place, its result written first."""
         c = cell.config
         row = {
-            "model": c.model,
-            "size": cell.size,
+            "model": cell.label,
+            "size": c.size,
             "draw": c.draw,
             "seed": c.seed,
             "params": cell.cost.params,
             "flops": cell.cost.flops,
+            "protocols": list(cell.protocols),
+            "control": c.control,
+            "arch": c.model,
+            "matched": cell.matched,
             **result,
         }
         write_text(scratch / "result.json", as_json({**row, "config": _plain(asdict(c))}))
@@ -151,14 +179,18 @@ class Store:
         return row
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every stored result, in a fixed order."""
+        """Every stored result, in a fixed order: one row for each protocol that it stands for."""
         if not self.cells.is_dir():
             return []
         found = [self._read(p) for p in self.cells.iterdir() if not p.name.startswith(".")]
-        return sorted(
-            (r for r in found if r is not None),
-            key=lambda r: (r["model"], r["size"], r["draw"], r["seed"]),
-        )
+        rows = [
+            {"control": "none", "arch": r["model"], **r, "protocol": protocol}
+            for r in found
+            if r is not None
+            for protocol in r.get("protocols", ["steps"])
+        ]
+        names = ("model", "size", "protocol", "control", "draw", "seed")
+        return sorted(rows, key=lambda r: tuple(r[name] for name in names))
 
     def write_results(self) -> list[dict[str, Any]]:
         """results.csv from the cells, and its rows."""
@@ -196,14 +228,19 @@ class Store:
 def _identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
     """What must not change within a directory: all that decides a result beside the grid's axes."""
     kept = {k: v for k, v in asdict(study).items() if k not in GROWS}
-    kept["match_to"] = study.reference
+    if not study.tune:
+        del kept["tune"], kept["tuning"]
     kept["data"] = {
         "name": source.name,
         "fingerprint": source.fingerprint,
         "img_size": source.img_size,
         "val_fraction": study.data.val_fraction,
     }
-    return {"identity": _plain(kept), "args": _plain(plan.args)}
+    args = {
+        k: v | ({} if study.archs[k] == k else {"arch": study.archs[k]})
+        for k, v in plan.args.items()
+    }
+    return {"identity": _plain(kept), "args": _plain(args)}
 
 
 def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from vision_attn.layers.heads import (
     merge_masks,
     per_head,
     projection_layer,
+    split_heads,
 )
 from vision_attn.ops.attention import Score, attend, attention_weights
 from vision_attn.ops.positions import rotate
@@ -148,9 +149,7 @@ class MultiHeadSelfAttention(HeadedAttention):
                 f"tokens have width {x.shape[-1]}, but this layer has dim {self.dim};"
                 f" wanted (B, N, {self.dim}), got {tuple(x.shape)}"
             )
-        B, N, _ = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, self.head_dim)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
         q, k = self.q_norm(q), self.k_norm(k)
         if rotary is not None:
             q, k = rotate(q, rotary), rotate(k, rotary)

@@ -7,6 +7,7 @@ from timm.layers import DropPath, LayerScale, Mlp
 from torch import Tensor, nn
 
 from vision_attn.layers.attention import MultiHeadSelfAttention
+from vision_attn.layers.locality import LocalitySelfAttention
 from vision_attn.ops.attention import Score
 
 __all__ = ["EncoderBlock"]
@@ -23,6 +24,7 @@ class EncoderBlock(nn.Module):
             num_registers, fused: see `MultiHeadSelfAttention`; `proj_drop` is the MLP's dropout
             too.
         init_values: start of the layer scale (Touvron et al. 2021); None is no layer scale.
+        lsa: `LocalitySelfAttention` in place of `MultiHeadSelfAttention`.
         drop_path: chance that a sample skips a branch (Huang et al. 2016).
     """
 
@@ -45,11 +47,13 @@ class EncoderBlock(nn.Module):
         score: Score = "softmax",
         scale: float | None = None,
         num_registers: int = 0,
+        lsa: bool = False,
         fused: bool = True,
     ) -> None:
         super().__init__()
         self.norm1 = norm_layer(dim)
-        self.attn = MultiHeadSelfAttention(
+        attention = LocalitySelfAttention if lsa else MultiHeadSelfAttention
+        self.attn = attention(
             dim,
             num_heads,
             qkv_bias=qkv_bias,
@@ -85,5 +89,9 @@ class EncoderBlock(nn.Module):
         y = self.attn(
             self.norm1(x), mask=mask, key_mask=key_mask, bias=bias, causal=causal, rotary=rotary
         )
+        return self.residual(x, y)
+
+    def residual(self, x: Tensor, y: Tensor) -> Tensor:
+        """Tokens x and what attention says of them, (B, N, D) twice -> the block's (B, N, D)."""
         x = x + self.drop_path1(self.ls1(y))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))

@@ -12,12 +12,14 @@ from vision_attn.models.cnn import SmallCNN
 from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
 from vision_attn.models.dense import DenseClassifier
 from vision_attn.models.detr import SetPredictor
+from vision_attn.models.linear import LinearClassifier
 from vision_attn.models.local_vit import LocalVisionTransformer
 from vision_attn.models.vit import VisionTransformer
 
 __all__ = [
     "ConvInitVisionTransformer",
     "DenseClassifier",
+    "LinearClassifier",
     "LocalVisionTransformer",
     "SetPredictor",
     "SmallCNN",

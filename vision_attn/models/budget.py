@@ -50,7 +50,8 @@ def cost(model: nn.Module, in_chans: int, img_size: tuple[int, int]) -> Cost:
     training = model.training
     model.eval()
     counter = FlopCounterMode(display=False)
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+    # not under no_grad, where the counter fails on expanded queries, as of attention pooling
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
         model(x)
     model.train(training)
     return Cost(params, counter.get_total_flops())

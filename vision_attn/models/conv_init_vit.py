@@ -31,7 +31,8 @@ class ConvInitVisionTransformer(VisionTransformer):
 
     Raises:
         UserError: (a ValueError) what `VisionTransformer` refuses; a class token, registers, scores
-            other than softmax, or other positions inside attention; an alpha not above 0.
+            other than softmax, `lsa`, whose mask would hide a head's own token, `mimetic_init`, or
+            other positions inside attention; an alpha not above 0.
     """
 
     def __init__(
@@ -75,9 +76,11 @@ class ConvInitVisionTransformer(VisionTransformer):
 
 
 _ALLOWED: dict[str, tuple[Any, ...]] = {
-    "global_pool": ("avg",),
+    "global_pool": ("avg", "map"),
     "score": ("softmax",),
     "num_registers": (0,),
+    "lsa": (False,),
+    "mimetic_init": (False,),
     "pos_embed": ("learn", "sincos2d", "none"),
 }
 

@@ -19,7 +19,7 @@ from vision_attn.models.vit import VisionTransformer, no_pretrained
 __all__ = ["LocalBlock", "LocalVisionTransformer", "vision_attn_local_vit"]
 
 
-class LocalBlock(nn.Module):
+class LocalBlock(EncoderBlock):
     """An encoder block whose attention is a neighbourhood's; takes over the parts of the given one.
 
     Args:
@@ -27,32 +27,22 @@ class LocalBlock(nn.Module):
         kernel_size, dilation, rel_bias: see `NeighborhoodAttention`.
     """
 
-    norm1: nn.Module
-    attn: NeighborhoodAttention
-    norm2: nn.Module
-    mlp: nn.Module
-    ls1: nn.Module
-    ls2: nn.Module
-    drop_path1: nn.Module
-    drop_path2: nn.Module
-
     def __init__(
         self, block: EncoderBlock, *, kernel_size: int, dilation: int = 1, rel_bias: bool = False
     ) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # its parts are there already
         for name, part in block.named_children():
             self.add_module(name, part)
-        self.attn = NeighborhoodAttention.from_attention(
+        local = NeighborhoodAttention.from_attention(
             block.attn, kernel_size=kernel_size, dilation=dilation, rel_bias=rel_bias
         )
+        self.add_module("attn", local)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, x: Tensor, grid_size: tuple[int, int], rotary: Tensor | None = None
     ) -> Tensor:
         """(B, h*w, D) -> (B, h*w, D), grid_size (h, w)."""
-        y = self.attn(self.norm1(x), grid_size, rotary=rotary)
-        x = x + self.drop_path1(self.ls1(y))
-        return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
+        return self.residual(x, self.attn(self.norm1(x), grid_size, rotary=rotary))
 
 
 class LocalVisionTransformer(VisionTransformer):
@@ -60,7 +50,7 @@ class LocalVisionTransformer(VisionTransformer):
 
     Args:
         img_size, patch_size, in_chans, num_classes: those of `VisionTransformer`.
-        global_pool: `avg` only; a class token has no place on the grid.
+        global_pool: `avg` or `map`; a class token has no place on the grid.
         radius: tokens that a token sees each way, in each axis: 1 is a 3 x 3 field, and one less
             than the grid's longer side is full attention. One number, or one for each block.
         dilation: steps between the tokens seen.
@@ -69,8 +59,8 @@ class LocalVisionTransformer(VisionTransformer):
         others: further arguments of `VisionTransformer`; unknown ones are refused there.
 
     Raises:
-        UserError: (a ValueError) what `VisionTransformer` refuses; a class token, registers, a
-            radius below 1, or another number of them than blocks.
+        UserError: (a ValueError) what `VisionTransformer` refuses; a class token, registers, `lsa`,
+            a radius below 1, or another number of them than blocks.
     """
 
     def __init__(
@@ -79,7 +69,7 @@ class LocalVisionTransformer(VisionTransformer):
         patch_size: int | tuple[int, int] = 4,
         in_chans: int = 3,
         num_classes: int = 10,
-        global_pool: Literal["avg"] = "avg",
+        global_pool: Literal["avg", "map"] = "avg",
         *,
         radius: int | Sequence[int] = 1,
         dilation: int = 1,
@@ -87,8 +77,12 @@ class LocalVisionTransformer(VisionTransformer):
         pos_embed: Positions = "learn",
         **others: Any,
     ) -> None:
-        if global_pool != "avg":
-            raise UserError(f"global_pool={global_pool!r}: local attention needs global_pool='avg'")
+        if global_pool not in ("avg", "map"):
+            raise UserError(
+                f"global_pool={global_pool!r}: local attention needs global_pool='avg' or 'map'"
+            )
+        if others.get("lsa"):
+            raise UserError("lsa=True masks pairs of all tokens; local attention needs lsa=False")
         radii = [radius] * depth if isinstance(radius, int) else list(radius)
         if len(radii) != depth or any(r < 1 for r in radii):
             raise UserError(
@@ -99,6 +93,7 @@ class LocalVisionTransformer(VisionTransformer):
             patch_size,
             in_chans,
             num_classes,
+            global_pool,
             depth=depth,
             pos_embed="none" if pos_embed == "rel_bias" else pos_embed,
             **others,

@@ -11,9 +11,20 @@ from torch import Tensor, nn
 from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed, Positions, RelativeBias, RotaryEmbed
+from vision_attn.layers.pool import attention_pool
+from vision_attn.layers.stem import ConvStem, ShiftedPatchEmbed
+from vision_attn.models.mimetic import start_mimetic
 from vision_attn.ops.attention import Score
 
-__all__ = ["VisionTransformer", "vision_attn_pixel_vit", "vision_attn_vit"]
+__all__ = [
+    "VisionTransformer",
+    "vision_attn_conv_stem_vit",
+    "vision_attn_pixel_vit",
+    "vision_attn_vit",
+]
+
+STEMS = {"linear": PatchEmbed, "conv": ConvStem, "shifted": ShiftedPatchEmbed}
+POOLS = ("avg", "token", "map")
 
 
 class VisionTransformer(nn.Module):
@@ -24,7 +35,8 @@ class VisionTransformer(nn.Module):
         patch_size: pixels of a token's side, one number or a pair; 1 makes every pixel a token.
         in_chans: channels C.
         num_classes: outputs; 0 gives the pooled features.
-        global_pool: `avg`, the mean of the tokens; `token`, a class token.
+        global_pool: `avg`, the mean of the tokens; `token`, a class token; `map`, attention by one
+            learned query and an MLP (Zhai et al. 2022, `attention_pool`).
         embed_dim: width D of a token.
         depth: encoder blocks.
         num_heads: heads; must divide `embed_dim`.
@@ -33,6 +45,11 @@ class VisionTransformer(nn.Module):
         init_values: start of the layer scale, or None.
         pos_embed: `learn`, `sincos2d`, `rel_bias` (one table a block), `rotary` or `none`. Without
             positions and with `avg` the output does not depend on the order of the tokens.
+        stem: what makes tokens of the image: `linear`, one map of each patch; `conv`, a few
+            convolutions (`ConvStem`); `shifted`, patches of five shifts (`ShiftedPatchEmbed`).
+        lsa: locality self-attention (Lee et al. 2021), `LocalitySelfAttention` in every block.
+        mimetic_init: attention that starts like that of a trained model (Trockman and Kolter 2023),
+            see `start_mimetic`.
         dynamic_img_size: take images of other sizes than `img_size` too, if the patch divides them;
             learned tables are resized.
         drop_rate: dropout before the head.
@@ -52,7 +69,7 @@ class VisionTransformer(nn.Module):
         patch_size: int | tuple[int, int] = 4,
         in_chans: int = 3,
         num_classes: int = 10,
-        global_pool: Literal["avg", "token"] = "avg",
+        global_pool: Literal["avg", "token", "map"] = "avg",
         embed_dim: int = 96,
         depth: int = 4,
         num_heads: int = 3,
@@ -62,6 +79,9 @@ class VisionTransformer(nn.Module):
         *,
         init_values: float | None = None,
         pos_embed: Positions = "learn",
+        stem: Literal["linear", "conv", "shifted"] = "linear",
+        lsa: bool = False,
+        mimetic_init: bool = False,
         dynamic_img_size: bool = False,
         drop_rate: float = 0.0,
         pos_drop_rate: float = 0.0,
@@ -74,12 +94,13 @@ class VisionTransformer(nn.Module):
         num_registers: int = 0,
     ) -> None:
         super().__init__()
-        if global_pool not in ("avg", "token"):
-            raise UserError(f"global_pool={global_pool!r} is not known; choose avg or token")
+        for name, value, known in (("global_pool", global_pool, POOLS), ("stem", stem, STEMS)):
+            if value not in known:
+                raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(known)}")
         self.global_pool = global_pool
         self.num_classes = num_classes
         self.num_features = self.embed_dim = embed_dim
-        self.patch_embed = PatchEmbed(
+        self.patch_embed = STEMS[stem](
             to_2tuple(img_size),
             to_2tuple(patch_size),
             in_chans,
@@ -108,6 +129,7 @@ class VisionTransformer(nn.Module):
                     score=score,
                     scale=scale,
                     num_registers=num_registers,
+                    lsa=lsa,
                 )
                 for i in range(depth)
             )
@@ -125,10 +147,15 @@ class VisionTransformer(nn.Module):
         self.apply(_init)
         if self.cls_token is not None:
             nn.init.normal_(self.cls_token, std=1e-6)
+        self.attn_pool = None  # it starts in its own way
+        if global_pool == "map":
+            self.attn_pool = attention_pool(embed_dim, num_heads, mlp_ratio)
+        if mimetic_init:
+            start_mimetic(self.blocks, self.positions)
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters, beside norms and biases, that weight decay must leave alone."""
-        inside = ("attn.registers", "relative_position_bias_table")
+        inside = ("registers", "temperature", "relative_position_bias_table", "attn_pool.latent")
         names = (name for name, _ in self.named_parameters())
         return {"positions.pos_embed", "cls_token"} | {n for n in names if n.endswith(inside)}
 
@@ -156,7 +183,10 @@ class VisionTransformer(nn.Module):
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """(B, N, D) -> (B, classes), or the pooled features (B, D)."""
-        x = x[:, 0] if self.global_pool == "token" else x.mean(1)
+        if self.attn_pool is not None:
+            x = self.attn_pool(x)
+        else:
+            x = x[:, 0] if self.global_pool == "token" else x.mean(1)
         x = self.head_drop(x)
         return x if pre_logits else self.head(x)
 
@@ -192,3 +222,9 @@ def vision_attn_vit(pretrained: bool = False, **kwargs: Any) -> VisionTransforme
 def vision_attn_pixel_vit(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
     """The attention classifier with every pixel a token."""
     return VisionTransformer(**{"patch_size": 1, **no_pretrained(pretrained, kwargs)})
+
+
+@register_model
+def vision_attn_conv_stem_vit(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
+    """The attention classifier with convolutions in front of the tokens (Xiao et al. 2021)."""
+    return VisionTransformer(**{"stem": "conv", **no_pretrained(pretrained, kwargs)})

@@ -21,7 +21,7 @@ class Classifier(Optimised):
         name: model, as in `models.create_model`.
         args: further arguments of the model.
         img_size, in_chans, num_classes: from the data.
-        lr, weight_decay, warmup, label_smoothing, channels_last, compile: see `OptimConfig`.
+        lr, weight_decay, warmup, label_smoothing, channels_last, compile, ema: see `OptimConfig`.
     """
 
     def __init__(
@@ -38,11 +38,16 @@ class Classifier(Optimised):
         label_smoothing: float = 0.0,
         channels_last: bool = False,
         compile: bool = False,
+        ema: float | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
         OptimConfig(
-            lr=lr, weight_decay=weight_decay, warmup=warmup, label_smoothing=label_smoothing
+            lr=lr,
+            weight_decay=weight_decay,
+            warmup=warmup,
+            label_smoothing=label_smoothing,
+            ema=ema,
         ).check()
         self.model = create_model(
             name, img_size=img_size, in_chans=in_chans, num_classes=num_classes, args=args

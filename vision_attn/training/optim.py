@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from vision_attn.errors import UserError
+from vision_attn.training.ema import WeightEMA
 
 __all__ = ["OptimConfig", "Optimised"]
 
@@ -27,6 +28,8 @@ class OptimConfig:
         label_smoothing: of the cross-entropy, training only.
         channels_last: memory format of images and kernels.
         compile: torch.compile the model.
+        ema: decay of the average of the weights that is measured and saved, see `WeightEMA`; null
+            is off: the weights themselves.
     """
 
     lr: float = 1e-3
@@ -35,6 +38,7 @@ class OptimConfig:
     label_smoothing: float = 0.0
     channels_last: bool = False
     compile: bool = False
+    ema: float | None = None
 
     def check(self) -> None:
         """Refuse what cannot be meant, before any work begins."""
@@ -44,13 +48,16 @@ class OptimConfig:
             value = getattr(self, name)
             if not 0 <= value <= high:
                 raise UserError(f"{name} is {value}; wanted 0 to {high}")
+        if self.ema is not None and not 0 <= self.ema < 1:
+            raise UserError(f"ema is {self.ema}; wanted 0 to under 1, such as 0.999, or null")
 
 
 class Optimised(L.LightningModule):
     """A LightningModule that trains `self.model` by its hyperparameters lr, weight_decay, warmup.
 
     Norms, biases and what the model's `no_weight_decay` names are not decayed. A subclass saves the
-    three hyperparameters, and tells `note_loss` each training loss.
+    three hyperparameters, and tells `note_loss` each training loss. One that saves `ema` too has
+    its weights averaged.
     """
 
     model: nn.Module
@@ -58,6 +65,17 @@ class Optimised(L.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.train_loss = MeanMetric(nan_strategy="disable")  # a diverged run must show it
+
+    def configure_callbacks(self) -> list[WeightEMA]:
+        """The average of the weights, where there is one, whoever made the trainer."""
+        decay = self.hparams.get("ema")
+        return [] if decay is None else [WeightEMA(decay)]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """A file of weights alone holds the average too; Lightning asks no callback for it."""
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, WeightEMA) and "averaging_state" not in checkpoint:
+                callback.on_save_checkpoint(self.trainer, self, checkpoint)
 
     def note_loss(self, loss: Tensor, batch: int) -> Tensor:
         """The loss as it came, counted for the epoch's mean."""

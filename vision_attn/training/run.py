@@ -17,12 +17,15 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader
 
 from vision_attn.data.augment import AugmentConfig
+from vision_attn.data.controls import permute_pixels, shuffle_labels
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.optim import OptimConfig
 
-__all__ = ["RunConfig", "measure", "run"]
+__all__ = ["Control", "RunConfig", "measure", "run"]
+
+Control = Literal["none", "permuted", "shuffled"]
 
 FITTED = 0.99
 """Train accuracy from which a run counts as fitted."""
@@ -39,6 +42,7 @@ class RunConfig:
         steps: updates.
         rows: how often in a run the log is written and validation measured.
         select: `last`, the weights of the last update; `best`, those of the lowest validation loss.
+        control: `permuted`, pixels in another, fixed order; `shuffled`, training labels at random.
     """
 
     model: str
@@ -55,6 +59,7 @@ class RunConfig:
     threads: int
     rows: int
     select: Literal["last", "best"]
+    control: Control = "none"
 
 
 def run(
@@ -63,15 +68,21 @@ def run(
     out: Path,
     *,
     checkpoint: bool = False,
+    test: bool = True,
+    finish: Callable[[Classifier, ImageData], dict[str, Any]] | None = None,
     progress: Callable[[int, int], None] = lambda step, steps: None,
 ) -> dict[str, Any]:
     """Train and measure; writes metrics.csv (and last.ckpt when asked for) under `out`.
 
-    Returns plain values for result.json. Raises whatever training raises, and a FloatingPointError
-    when the loss is no longer finite.
+    Returns plain values for result.json; without `test`, as when tuning, the test images are not
+    looked at and have no values. What `finish` makes of the trained model is added.
+
+    Raises whatever training raises, and a FloatingPointError when the loss is no longer finite.
     """
     with _quiet():
         seed = config.draw * 1000 + config.seed
+        if config.control == "permuted":
+            source = permute_pixels(source)
         L.seed_everything(seed, verbose=False)
         data = ImageData(
             source=source,
@@ -83,6 +94,8 @@ def run(
             seed=seed,
             batches_per_epoch=math.ceil(config.steps / config.rows),
         )
+        if config.control == "shuffled":
+            data.source = shuffle_labels(source, data.subset.train, config.draw)
         n = len(data.subset.train)
         batch = min(config.batch_size, n)
         module = Classifier(
@@ -121,7 +134,8 @@ def run(
         val = measure(trainer, module, data.val_dataloader())
         if not math.isfinite(train["loss"]):
             raise FloatingPointError(f"training diverged: loss {train['loss']}; try a lower lr")
-        test = measure(trainer, module, data.test_dataloader())
+        tested = measure(trainer, module, data.test_dataloader()) if test else None
+        more = {} if finish is None else finish(module, data)
         if checkpoint:
             trainer.save_checkpoint(out / "last.ckpt")
         (out / "hparams.yaml").unlink(missing_ok=True)  # result.json says more
@@ -130,16 +144,23 @@ def run(
         "epochs": config.steps * batch / n,
         "train_acc": train["acc"],
         "val_acc": val["acc"],
-        "test_acc": test["acc"],
         "train_loss": train["loss"],
         "val_loss": val["loss"],
-        "test_loss": test["loss"],
-        "gap": train["acc"] - test["acc"],
         "fitted": train["acc"] >= FITTED,
         "seconds": seconds,
         "images_per_second": config.steps * batch / seconds,
         "size": n,
         "subset": data.subset.hash,
+        **more,
+        **(
+            {}
+            if tested is None
+            else {
+                "test_acc": tested["acc"],
+                "test_loss": tested["loss"],
+                "gap": train["acc"] - tested["acc"],
+            }
+        ),
     }
 
 

@@ -1,0 +1,282 @@
+"""Figures of a study, each a bare matplotlib Figure: no display, nothing left open."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vision_attn.compare.draw import (
+    FONT,
+    MANY,
+    NAMES,
+    SIZE,
+    canvas,
+    handle,
+    legend,
+    line,
+    log_percent,
+    model_handles,
+    note,
+    percent,
+    plain,
+    points,
+    rotation,
+    sizes,
+    style_handles,
+)
+from vision_attn.compare.styles import LINES, NONE, family, looks, short
+
+__all__ = [
+    "against_size",
+    "attention_distance",
+    "capacity",
+    "controls",
+    "error_loglog",
+    "multiplier",
+    "protocol_split",
+    "training_curves",
+]
+
+
+def against_size(
+    summary: pd.DataFrame, measure: str, label: str, archs: Mapping[str, str] = NONE
+) -> Figure:
+    """One line a model and protocol with its 95 % band; hollow where not all of its runs fitted."""
+    figure, axes = canvas()
+    look = looks(summary["model"], archs)
+    shade = 0.15 if len(look) <= MANY else 0.07
+    for (model, protocol), rows in summary.groupby(["model", "protocol"], sort=True):
+        line(axes, rows, measure, look[str(model)], LINES[str(protocol)], shade)
+    sizes(axes, summary["size"])
+    percent(axes, label)
+    handles = model_handles(summary, look)
+    if summary["protocol"].nunique() > 1:
+        handles += style_handles(summary["protocol"])
+    legend(figure, axes, handles, note(summary))
+    return figure
+
+
+def controls(summary: pd.DataFrame, archs: Mapping[str, str] = NONE) -> Figure | None:
+    """Test accuracy under each control beside that without; None where no control was run."""
+    tested = summary.loc[summary["control"] != "none", "model"]
+    summary = summary[summary["model"].isin(tested)]
+    if summary.empty:
+        return None
+    figure, axes = canvas()
+    look = looks(summary["model"], archs)
+    for (model, control), rows in summary.groupby(["model", "control"], sort=True):
+        line(axes, rows, "test_acc", look[str(model)], LINES[str(control)])
+    sizes(axes, summary["size"])
+    percent(axes, "test accuracy")
+    handles = model_handles(summary, look) + style_handles(summary["control"])
+    legend(figure, axes, handles, note(summary))
+    return figure
+
+
+def error_loglog(
+    summary: pd.DataFrame, laws: Mapping[str, Any], archs: Mapping[str, str] = NONE
+) -> Figure:
+    """Test error on log-log axes; `err = a n^-b + c` drawn through, dashed where it forecasts.
+
+    Args:
+        summary: rows of one protocol and control.
+        laws: the law of each model that has one.
+        archs: which model a label stands for.
+    """
+    figure, axes = canvas()
+    look = looks(summary["model"], archs)
+    for model, rows in summary.groupby("model", sort=True):
+        style, x = look[str(model)], rows["size"].to_numpy(float)
+        error = 1 - rows["test_acc_mean"].to_numpy(float)
+        low, high = (1 - rows[f"test_acc_{k}"].to_numpy(float) for k in ("high", "low"))
+        law = laws.get(str(model))
+        if law is None:
+            axes.plot(x, error, color=style.colour, lw=1, alpha=0.6, zorder=1)
+        else:
+            fitted = [s for s in x if s not in law.held_out]
+            for start, end, line in ((min(fitted), max(fitted), "-"), (max(fitted), max(x), "--")):
+                n = np.geomspace(start, end, 60)
+                axes.plot(n, law(n), color=style.colour, ls=line, lw=1.4, zorder=2)
+        axes.fill_between(x, np.maximum(low, 1e-4), high, color=style.colour, alpha=0.13, lw=0)
+        points(axes, x, error, rows["fitted"], style)
+    axes.set_yscale("log")
+    sizes(axes, summary["size"])
+    log_percent(axes)
+    axes.set_ylabel("test error", fontsize=FONT)
+    handles = model_handles(summary, look)
+    if laws:
+        handles += [Line2D([], [], color="0.3", ls=ls, label=t) for ls, t in _LAW_LINES]
+    legend(figure, axes, handles, note(summary))
+    return figure
+
+
+_LAW_LINES = (("-", "power law, fitted"), ("--", "its forecast"))
+
+
+def multiplier(table: pd.DataFrame, first: str, second: str) -> Figure | None:
+    """How many times `first`'s images `second` needs for the same error, against those images.
+
+    Triangles are bounds: `second` reaches that error at none of its sizes. A bar that ends at the
+    frame goes on beyond what the data can show.
+    """
+    if table.empty:
+        return None
+    figure, axes = canvas()
+    colour = looks([first, second])[second].colour
+    n, count = table["n"].to_numpy(float), table["multiplier"].notna().to_numpy()
+    value = table["multiplier"].where(count, table["limit"]).to_numpy(float)
+    low, high = (table[k].to_numpy(float)[count] for k in ("low", "high"))
+    seen = np.concatenate([value, low[low > 0], high[np.isfinite(high)], [0.8, 1.25]])
+    bottom, top = seen.min() / 1.3, seen.max() * 1.3
+    axes.axhline(1, color="0.5", lw=1, zorder=1)
+    axes.plot(n[count], value[count], color=colour, marker="o", zorder=3)
+    held = np.isfinite(low)
+    ends = (np.maximum(low, bottom)[held], np.minimum(high, top)[held])
+    axes.vlines(n[count][held], *ends, color=colour, alpha=0.5, lw=3, zorder=2)
+    for sign, marker in ((">", "^"), ("<", "v")):
+        at = table["bound"].str.startswith(sign).to_numpy()
+        axes.scatter(n[at], value[at], marker=marker, s=60, c="white", edgecolors=colour, zorder=3)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom, top)
+    axes.yaxis.set_major_formatter(lambda v, _: f"{v:g}")
+    axes.yaxis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "235" else "")
+    axes.tick_params(axis="y", which="minor", labelsize=FONT - 1)
+    sizes(axes, table["n"], f"training images of {first}")
+    axes.set_ylabel(f"times the images that {second} needs", fontsize=FONT)
+    return figure
+
+
+def protocol_split(split: pd.DataFrame, first: str, second: str) -> Figure | None:
+    """`first - second` under equal epochs as a bar of two parts, and its total with interval."""
+    if split.empty:
+        return None
+    figure, axes = canvas()
+    at = np.arange(len(split))
+    parts = {
+        "generalisation": ("generalisation: the difference under equal updates", "#4477aa"),
+        "undertraining": ("undertraining: what equal epochs add", "#ccbb44"),
+    }
+    up, down = np.zeros(len(split)), np.zeros(len(split))
+    for name, (label, colour) in parts.items():
+        value = 100 * split[name].to_numpy(float)
+        axes.bar(at, value, 0.62, np.where(value >= 0, up, down), color=colour, label=label)
+        up, down = up + np.maximum(value, 0), down + np.minimum(value, 0)
+    total = 100 * split["total"].to_numpy(float)
+    reach = np.abs(100 * split[["total_low", "total_high"]].to_numpy(float).T - total)
+    axes.errorbar(
+        at, total, np.nan_to_num(reach), fmt="D", color="black", capsize=3, ms=5,
+        label="total: under equal epochs",
+    )  # fmt: skip
+    axes.axhline(0, color="black", lw=0.8)
+    axes.set_xticks(at, [f"{s:,}" for s in split["size"]], rotation=rotation(len(at)))
+    axes.set_xlabel("training images", fontsize=FONT)
+    axes.set_ylabel(f"{first} minus {second}, points", fontsize=FONT)
+    handles, _ = axes.get_legend_handles_labels()
+    legend(figure, axes, handles, "", outside=True, columns=1)
+    return figure
+
+
+def training_curves(log: pd.DataFrame) -> Figure | None:
+    """Loss against update, a panel a (model, protocol): training dashed, validation solid."""
+    if log.empty or "val_loss" not in log:
+        return None
+    order = log["protocol"].map({p: i for i, p in enumerate(NAMES)})
+    groups = list(log.assign(order=order).groupby(["model", "order", "protocol"], sort=True))
+    columns = min(2, len(groups))
+    lines = -(-len(groups) // columns)
+    figure = Figure(figsize=(2.9 * columns + 0.6, 2.3 * lines + 1.1), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(lines, columns, sharey=True, squeeze=False).flatten()
+    sizes = sorted(log["size"].unique())
+    shades = matplotlib.colormaps["viridis"](np.linspace(0, 0.88, len(sizes)))
+    colours = dict(zip(sizes, shades, strict=True))
+    two = log["protocol"].nunique() > 1
+    for axes, ((model, _, protocol), rows) in zip(panels, groups, strict=False):
+        for size, run in rows.groupby("size"):
+            for measure, style in (("val_loss", "-"), ("train_loss", "--")):
+                seen = run[run[measure].notna() & (run[measure] > 0)] if measure in run else run[:0]
+                axes.plot(seen["step"] + 1, seen[measure], style, color=colours[size], lw=1.3)
+        name = f"{model}, {NAMES[str(protocol)]}" if two else str(model)
+        axes.set_title(name, fontsize=FONT)
+        axes.set_yscale("log")
+        plain(axes)
+    for axes in panels[len(groups) :]:
+        axes.remove()
+    for axes in panels[max(len(groups) - columns, 0) : len(groups)]:
+        axes.set_xlabel("update", fontsize=FONT)
+    figure.supylabel("loss", fontsize=FONT)
+    handles = [Line2D([], [], color=c, label=f"{s:,}") for s, c in colours.items()]
+    handles += [Line2D([], [], color="0.3", ls=s, label=t) for s, t in _LOSSES]
+    legend(figure, panels[0], handles, "", outside=True, columns=4)
+    return figure
+
+
+_LOSSES = (("-", "validation"), ("--", "training"))
+
+
+def capacity(summary: pd.DataFrame, archs: Mapping[str, str] = NONE) -> Figure | None:
+    """Accuracy and gap against parameters, a line a (family, size); None where nothing varies.
+
+    A family varies where the study holds variants of it with 1.5 times as many parameters.
+    """
+    rows = summary.assign(family=[family(m, archs) for m in summary["model"]])
+    params = rows.groupby(["family", "size"])["params"]
+    rows = rows[params.transform("max") > VARIED * params.transform("min")]
+    if rows.empty:
+        return None
+    figure = Figure(figsize=(SIZE[0], 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, 1, sharex=True)
+    look = looks(rows["family"])
+    lines = dict(zip(sorted(rows["size"].unique()), ("-", "--", "-.", ":") * 9, strict=False))
+    for axes, (measure, label) in zip(panels, _CAPACITY, strict=True):
+        for (name, size), at in rows.groupby(["family", "size"], sort=True):
+            at = at.sort_values("params").assign(size=lambda t: t["params"])
+            line(axes, at, measure, look[str(name)], lines[size])
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda v, _: short(v))
+        axes.xaxis.set_minor_formatter(lambda v, _: short(v) if f"{v:.0e}"[0] in "25" else "")
+        percent(axes, label)
+        plain(axes)
+    panels[1].set_xlabel("parameters")
+    handles = [handle(look[m], m) for m in sorted(look)]
+    handles += [Line2D([], [], color="0.3", ls=s, label=f"{n:,} images") for n, s in lines.items()]
+    legend(figure, panels[0], handles, note(rows), outside=True)
+    return figure
+
+
+VARIED = 1.5
+
+_CAPACITY = (("test_acc", "test accuracy"), ("gap", "train minus test accuracy"))
+
+
+def attention_distance(measures: pd.DataFrame) -> Figure | None:
+    """How far attention looks, mean over heads, against training size: a line a layer."""
+    if measures.empty or "distance" not in measures:
+        return None
+    groups = list(measures.groupby("model", sort=True))
+    figure = Figure(figsize=(SIZE[0], 0.7 + 2.6 * len(groups)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(groups), 1, squeeze=False, sharex=True).flatten()
+    layers = sorted(measures["layer"].unique())
+    shades = matplotlib.colormaps["plasma"](np.linspace(0, 0.85, len(layers)))
+    for axes, (model, rows) in zip(panels, groups, strict=True):
+        for layer, colour in zip(layers, shades, strict=True):
+            at = rows[rows["layer"] == layer].sort_values("size")
+            axes.plot(at["size"], at["distance"], marker="o", ms=4, color=colour)
+        axes.set_title(str(model), fontsize=FONT)
+        sizes(axes, measures["size"], "")
+        axes.set_ylabel("distance, pixels", fontsize=FONT)
+        plain(axes)
+    panels[-1].set_xlabel("training images", fontsize=FONT)
+    handles = [
+        Line2D([], [], color=c, marker="o", ms=4, label=f"layer {n}")
+        for n, c in zip(layers, shades, strict=True)
+    ]
+    legend(figure, panels[0], handles, "", outside=True, columns=4)
+    return figure

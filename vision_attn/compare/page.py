@@ -1,0 +1,262 @@
+"""report.html: the whole study on one page that needs no network, no script and no other file."""
+
+import base64
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import yaml
+
+from vision_attn.compare.stored import Stored
+from vision_attn.compare.tables import Block
+
+__all__ = ["MARK", "Picture", "page"]
+
+MARK = '<meta name="generator" content="vision-attn">'
+"""By this a report is known as one that may be written again."""
+
+_STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { margin: 0; background: #fff; color: #1a1d21;
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+main { max-width: 76rem; margin: 0 auto; padding: 1.2rem 1rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: .6rem 0 .3rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; border-bottom: 1px solid #d4d8dd;
+  padding-bottom: .25rem; }
+h3 { font-size: 1rem; margin: 1.4rem 0 .3rem; overflow-wrap: anywhere; }
+p, li { max-width: 48rem; overflow-wrap: anywhere; }
+.facts { color: #4a5159; margin: 0 0 1rem; max-width: none; }
+.verdict { background: #f3f6fa; border-left: 4px solid #0b5cad; padding: .5rem 1.1rem;
+  border-radius: 0 6px 6px 0; }
+.verdict p { max-width: none; }
+.figures { display: grid; gap: 1.6rem 2rem; grid-template-columns: repeat(auto-fit,
+  minmax(min(100%, 27rem), 1fr)); align-items: start; }
+figure { margin: 0; min-width: 0; }
+figure img { display: block; width: 100%; max-width: 38rem; height: auto; margin: 0 auto; }
+figcaption { font-size: .9rem; color: #3b4148; max-width: 38rem; margin: .3rem auto 0; }
+figcaption b { color: #1a1d21; }
+.scroll { overflow-x: auto; max-width: 100%; margin: .8rem 0 1.2rem; }
+.scroll:focus-visible, a:focus-visible { outline: 3px solid #0b5cad; outline-offset: 2px; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: 600; padding-bottom: .3rem; }
+th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid #e3e6ea; }
+thead th { border-bottom: 2px solid #8a939c; vertical-align: bottom; }
+th.word, td.word { text-align: left; }
+td.long { white-space: normal; min-width: 16rem; overflow-wrap: anywhere; }
+tbody tr:nth-child(even) { background: #f8f9fb; }
+pre { background: #f3f4f6; padding: .8rem 1rem; overflow-x: auto; font-size: .85rem;
+  line-height: 1.45; border-radius: 6px; margin: .5rem 0; }
+pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
+details { margin: .6rem 0; }
+summary { cursor: pointer; font-weight: 600; padding: .2rem 0; overflow-wrap: anywhere; }
+a { color: #0b5cad; }
+@media print { .figures { display: block; } figure { break-inside: avoid; } }
+"""
+
+
+_KEY = (
+    "± is half of a 95 % t interval over draws; * marks a gap whose runs did not all fit (train"
+    " accuracy under 99 %)."
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page.
+
+    Args:
+        title: its name, in words.
+        caption: how to read it.
+        alt: what it shows, for those who do not see it.
+        svg: the picture.
+    """
+
+    title: str
+    caption: str
+    alt: str
+    svg: bytes
+
+
+def page(
+    stored: Stored,
+    title: str,
+    verdict: Sequence[str],
+    remarks: Sequence[str],
+    pictures: Sequence[Picture],
+    blocks: Sequence[Block],
+    command: str,
+) -> str:
+    """The page as HTML; every text in it is escaped.
+
+    Args:
+        stored: results and studies, for facts, failures and configuration.
+        title: heading of the page.
+        verdict: the sentences at the top.
+        remarks: sentences below them.
+        pictures, blocks: figures and tables, in order.
+        command: line that runs the study again.
+    """
+    body = [
+        _tag("h1", title),
+        _tag("p", _facts(stored), 'class="facts"'),
+        '<section class="verdict" id="verdict" aria-label="Verdict">',
+        *(_tag("p", sentence) for sentence in verdict),
+        "</section>",
+        *(_tag("p", remark) for remark in remarks),
+        _tag("h2", "Figures"),
+        '<div class="figures">',
+        *(_figure(p) for p in pictures),
+        "</div>",
+        _tag("h2", "Tables"),
+        _tag("p", _KEY),
+        *(_table(b) for b in blocks),
+        *_failures(stored.results),
+        _tag("h2", "How to run it again"),
+        *_again(stored, command),
+        *_machines(stored),
+    ]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            MARK,
+            '<link rel="icon" href="data:,">',
+            _tag("title", title),
+            f"<style>{_STYLE}</style>",
+            "</head>",
+            "<body>",
+            "<main>",
+            *body,
+            "</main>",
+            "</body>",
+            "</html>\n",
+        ]
+    )
+
+
+def _tag(name: str, text: object, attributes: str = "") -> str:
+    opening = f"{name} {attributes}" if attributes else name
+    return f"<{opening}>{html.escape(str(text))}</{name}>"
+
+
+def _uri(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _figure(picture: Picture) -> str:
+    alt = html.escape(picture.alt)
+    return (
+        f'<figure><img src="{_uri("image/svg+xml", picture.svg)}" alt="{alt}">'
+        f"<figcaption>{_tag('b', picture.title + '.')} {html.escape(picture.caption)}</figcaption>"
+        "</figure>"
+    )
+
+
+def _table(block: Block) -> str:
+    """In a box of its own, which scrolls sideways and can be reached by keyboard."""
+    words = [
+        bool(block.rows) and not any(_number(row[i]) for row in block.rows)
+        for i in range(len(block.header))
+    ]
+
+    def cell(name: str, text: str, i: int) -> str:
+        kind = ["word"] * words[i] + ["long"] * (len(text) > 60 and name == "td")
+        scope = ' scope="col"' if name == "th" else ""
+        return _tag(name, text, f'class="{" ".join(kind)}"' if kind else scope.strip())
+
+    head = "".join(cell("th", h, i) for i, h in enumerate(block.header))
+    rows = [
+        "<tr>" + "".join(cell("td", text, i) for i, text in enumerate(row)) + "</tr>"
+        for row in block.rows
+    ]
+    label = html.escape(block.title or "results")
+    return "\n".join(
+        [
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>',
+            _tag("caption", block.title),
+            f"<thead><tr>{head}</tr></thead>",
+            "<tbody>",
+            *rows,
+            "</tbody></table></div>",
+        ]
+    )
+
+
+def _number(text: str) -> bool:
+    return text[:1].isdigit() or (text[:1] in "-+<>" and text[1:2].strip()[:1].isdigit())
+
+
+def _facts(stored: Stored) -> str:
+    good = stored.results[stored.results["status"] == "ok"]
+    sizes = sorted({int(s) for s in good["size"]})
+    span = f"{sizes[0]:,}" + (f" to {sizes[-1]:,}" if len(sizes) > 1 else "")
+    data = {str(s["identity"]["data"]["name"]) for s in stored.studies.values()}
+    where = f" on {' and '.join(sorted(data))}" if data else ""
+    draws, models = good["draw"].nunique(), good["model"].nunique()
+    return (
+        f"{len(good)} finished runs{where}: {_count(models, 'model')}, {_count(len(sizes), 'size')}"
+        f" ({span} training images), {_count(draws, 'draw')}"
+        f", {_count(good['seed'].nunique(), 'seed')} each."
+    )
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n} {word}{'s' * (n != 1)}"
+
+
+def _failures(results: pd.DataFrame) -> Iterable[str]:
+    failed = results[results["status"] != "ok"]
+    if len(failed):
+        names = ["model", "size", "draw", "seed", "protocol", "control", "error"]
+        rows = [
+            [f"{r[k]:,}" if k == "size" else str(r[k]) for k in names]
+            for r in failed.to_dict("records")
+        ]
+        yield _tag("h2", "Runs that failed")
+        yield _table(Block(f"{_count(len(failed), 'run')} failed and counts nowhere", names, rows))
+
+
+def _again(stored: Stored, command: str) -> Iterable[str]:
+    """The command, and the resolved configuration of each study to save or to copy."""
+    configs = {n: s["study"] for n, s in stored.studies.items() if "study" in s}
+    if not configs:
+        yield _tag("p", "No study.yaml is stored beside these results.")
+        return
+    yield _tag(
+        "p",
+        "Save the configuration below, which has every option as it was resolved, and run:"
+        if len(configs) == 1
+        else "Save each configuration below, which has every option as it was resolved, and run it"
+        " into a directory of its own:",
+    )
+    yield _tag("pre", command, 'class="command"')
+    for name, config in configs.items():
+        file = "study-config.yaml" if len(configs) == 1 else f"study-config-{name}.yaml"
+        file = "".join(c if c.isalnum() or c in "-_." else "-" for c in file)
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+        link = html.escape(file)
+        uri = _uri("application/yaml", text.encode())
+        yield f'<p><a download="{link}" href="{uri}">Save {link}</a></p>'
+        shown = "open" if len(configs) == 1 else ""
+        yield f"<details {shown}>{_tag('summary', f'Configuration of {name}')}{_tag('pre', text)}"
+        yield "</details>"
+
+
+def _machines(stored: Stored) -> Iterable[str]:
+    held = {
+        n: {k: s[k] for k in ("versions", "machine") if k in s} for n, s in stored.studies.items()
+    }
+    held = {n: parts for n, parts in held.items() if parts}
+    if held:
+        yield _tag("h2", "Versions and machine")
+    for name, parts in held.items():
+        words = [
+            f"{k} {'none' if v is None else v}" for part in parts.values() for k, v in part.items()
+        ]
+        yield _tag("p", (f"{name}: " if len(held) > 1 else "") + ", ".join(words) + ".")

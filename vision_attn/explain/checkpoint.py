@@ -1,0 +1,122 @@
+"""A classifier out of a Lightning checkpoint, and images as it was trained on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from vision_attn.data.augment import Normalise
+from vision_attn.data.sources import Files
+from vision_attn.errors import UserError
+from vision_attn.models import create_model
+
+__all__ = ["Trained", "load_classifier", "read_images"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A classifier in eval mode, and what it needs to be shown an image.
+
+    name: as in `models.create_model`; classes: their names; mean, std: of each channel in grey
+    levels 0 to 255; img_size: (h, w) in pixels; in_chans: channels C.
+    """
+
+    model: nn.Module
+    name: str
+    classes: tuple[str, ...]
+    mean: Tensor
+    std: Tensor
+    img_size: tuple[int, int]
+    in_chans: int
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """uint8 (B, C, h, w) -> float32 (B, C, h, w), as in training."""
+        return Normalise(self.mean, self.std)(pixels)
+
+
+def load_classifier(path: Path) -> Trained:
+    """The model of a checkpoint that `fit`, or `compare` with checkpoints, wrote.
+
+    Only tensors and plain values are unpickled (`weights_only`).
+
+    Raises:
+        UserError: a file that is no checkpoint, one of another kind of model, weights that do not
+            fit their model, or one that does not say how its images were normalised.
+    """
+    if not path.is_file():
+        raise UserError(f"ckpt {path} is no file")
+    try:
+        saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+        given, state = dict(saved["hyper_parameters"]), dict(saved["state_dict"])
+    except Exception as e:  # whatever a file of another kind makes torch raise
+        raise UserError(
+            f"ckpt {path} is no checkpoint of this program ({type(e).__name__}); give one of `fit`,"
+            " or of `compare --checkpoint true`"
+        ) from e
+    wanted = ("name", "img_size", "in_chans", "num_classes")
+    missing = [key for key in wanted if key not in given]
+    if missing:
+        raise UserError(
+            f"ckpt {path} holds no classifier: its model has no {missing[0]}; give a checkpoint of"
+            " a Classifier"
+        )
+    data = next((v for k, v in saved.items() if k.endswith("ImageData")), None)
+    if not isinstance(data, dict) or not {"classes", "mean", "std"} <= data.keys():
+        raise UserError(
+            f"ckpt {path} does not say the mean and deviation of its images; it was made by an"
+            " older version or without ImageData: train it again"
+        )
+    shape = {"img_size": tuple(given["img_size"]), "in_chans": given["in_chans"]}
+    model = create_model(
+        given["name"], **shape, num_classes=given["num_classes"], args=given.get("args")
+    )
+    weights = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as e:
+        raise UserError(f"ckpt {path}: its weights do not fit model {given['name']!r}: {e}") from e
+    mean, std = (torch.tensor(data[key], dtype=torch.float32) for key in ("mean", "std"))
+    return Trained(model.eval(), given["name"], tuple(data["classes"]), mean, std, **shape)
+
+
+def read_images(
+    paths: Sequence[Path], trained: Trained, *, convert: bool = False
+) -> tuple[Tensor, list[str]]:
+    """Images as the model takes them, uint8 (n, C, h, w), and a line on each that was changed.
+
+    Another shape is cut in the middle and resized, as the images of a folder are.
+
+    Args:
+        convert: turn colour into grey, or grey into colour, and drop transparency.
+
+    Raises:
+        UserError: a file that is no image that can be read; other channels, unless `convert`.
+    """
+    notes: list[str] = []
+    wanted = trained.in_chans
+    h, w = trained.img_size
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"image {path} is no file")
+        try:
+            with Image.open(path) as image:
+                mode, size = image.mode, image.size
+        except Exception as e:  # whatever a decoder raises
+            raise UserError(f"image {path} cannot be read: {e}") from e
+        chans = 3 if mode == "P" else len(Image.new(mode, (1, 1)).getbands())
+        if chans != wanted and not convert:
+            raise UserError(
+                f"image {path} has {chans} channels ({mode}), the model takes {wanted}; give"
+                " another image, or --convert true"
+            )
+        if chans != wanted:
+            notes.append(f"{path}: {chans} channels ({mode}) converted to {wanted}")
+        if size != (w, h):
+            notes.append(f"{path}: {size[1]} x {size[0]} pixels cut and resized to {h} x {w}")
+    files = Files(tuple(map(str, paths)), wanted, (h, w))
+    return torch.from_numpy(files[np.arange(len(paths))]), notes

@@ -1,0 +1,139 @@
+"""What the claims share: settings, tables of repeats with 95 % intervals, figures."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+from scipy import stats
+
+__all__ = [
+    "COLOURS",
+    "Claim",
+    "Settings",
+    "Summary",
+    "figure",
+    "interval",
+    "line",
+    "slope",
+    "span",
+]
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How much work the claims are measured with; the defaults are the full `diagnose`.
+
+    widths: head widths K of independent queries and keys; draws: their repeats.
+    steps, seeds: updates and repeats of a training; heads: head counts of the models, of width 64.
+    alphas, convs: sharpness of `from_conv`, and random convolutions.
+    sides, turns: sides of the token grids whose cost is timed, and how often; `matrix` is the
+        largest side whose whole matrix of weights is made.
+    """
+
+    widths: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)
+    draws: int = 10
+    steps: int = 300
+    seeds: int = 3
+    heads: tuple[int, ...] = (1, 2, 4, 8)
+    alphas: tuple[float, ...] = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 36, 46)
+    convs: int = 5
+    sides: tuple[int, ...] = (16, 24, 32, 48, 64)
+    turns: int = 5
+    matrix: int = 48
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A table of repeats: rows that share `by` are repeats of `values`.
+
+    title: what it shows; raw: one row a repeat.
+    """
+
+    title: str
+    raw: pd.DataFrame
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+
+    def table(self) -> pd.DataFrame:
+        """`by`, count, and for each value its mean, low and high (95 %, Student's t)."""
+        rows = []
+        for key, group in self.raw.groupby(list(self.by), sort=False):
+            row: dict[str, Any] = dict(zip(self.by, key, strict=True))
+            row["count"] = len(group)
+            for name in self.values:
+                mean, low, high = interval(group[name])
+                row |= {f"{name}_mean": mean, f"{name}_low": low, f"{name}_high": high}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+
+@dataclass
+class Claim:
+    """What came out about one claim.
+
+    name: of its files; question; answers: sentences made from the numbers; numbers: those that the
+    sentences use, each (mean, low, high) or one; tables by name; figure.
+    """
+
+    name: str
+    question: str
+    answers: list[str]
+    numbers: dict[str, Any]
+    tables: dict[str, Summary]
+    figure: Figure
+    seconds: float = field(default=math.nan)
+
+
+def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
+    """Mean, low, high of repeats by Student's t; NaN bounds for one value."""
+    x = np.asarray(values, dtype=float)
+    mean = float(x.mean())
+    if len(x) < 2:
+        return mean, math.nan, math.nan
+    half = float(stats.t.ppf((1 + level) / 2, len(x) - 1)) * float(x.std(ddof=1)) / len(x) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def slope(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
+    """Slope of a straight line by least squares, and its interval."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    fit: Any = stats.linregress(x, y)
+    half = float(stats.t.ppf((1 + level) / 2, len(x) - 2)) * float(fit.stderr)
+    return float(fit.slope), float(fit.slope) - half, float(fit.slope) + half
+
+
+def span(value: Sequence[float], digits: int = 2, factor: float = 1.0) -> str:
+    """`1.00 [0.99, 1.01]`."""
+    mean, low, high = (f"{factor * v:.{digits}f}" for v in value)
+    return f"{mean} [{low}, {high}]"
+
+
+def figure(panels: int) -> tuple[Figure, list[Axes]]:
+    """A figure without a display, its axes side by side."""
+    fig = Figure(figsize=(1.2 + 4.2 * panels, 3.9), layout="constrained")
+    FigureCanvasAgg(fig)
+    axes = [fig.add_subplot(1, panels, i + 1) for i in range(panels)]
+    for a in axes:
+        a.grid(alpha=0.3)
+        a.spines[["top", "right"]].set_visible(False)
+    return fig, axes
+
+
+def line(
+    axes: Axes, table: pd.DataFrame, x: str, y: str, colour: str, label: str, **how: Any
+) -> None:
+    """Means over x with intervals as bars; one that log axes cannot show ends at the mean."""
+    mean, low, high = (table[f"{y}_{part}"].to_numpy() for part in ("mean", "low", "high"))
+    positive = axes.get_yscale() != "log"
+    down = np.where((low > 0) | positive, mean - low, 0.0)
+    bars = np.nan_to_num(np.stack((down, high - mean)).clip(0))
+    axes.errorbar(table[x], mean, yerr=bars, color=colour, label=label, capsize=2, **how)

@@ -1,0 +1,45 @@
+"""An exponential moving average of the weights, measured and saved in their place (Polyak 1992)."""
+
+from functools import partial
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import WeightAveraging
+from torch import Tensor
+
+__all__ = ["WeightEMA", "average"]
+
+
+def average(mean: Tensor, new: Tensor, count: Tensor, decay: float) -> Tensor:
+    """`d mean + (1 - d) new` with d = min(decay, (1 + count) / (10 + count)); shapes as they are.
+
+    The lower d of the first updates forgets the start, else most of a short run's average. Whole
+    numbers, such as an index or batch norm's count, are not averaged: the new ones stand.
+
+    Args:
+        count: updates averaged so far, 0-dimensional.
+    """
+    if not mean.is_floating_point():
+        return new
+    return mean.lerp(new, (9 / (10 + count)).clamp(min=1 - decay).to(mean.dtype))
+
+
+class WeightEMA(WeightAveraging):
+    """Lightning's weight averaging with `average`, after every update, of buffers too.
+
+    Validation sees the average, and so does everything after training: the module then holds it. A
+    checkpoint has it as its weights; what training goes on from is beside it.
+
+    Args:
+        decay: d of a long run, 0 to under 1; the average reaches over about 1 / (1 - d) updates.
+    """
+
+    def __init__(self, decay: float) -> None:
+        super().__init__(avg_fn=partial(average, decay=decay))
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Only training takes the average up again; to test, its weights are loaded already."""
+        if trainer.training:
+            super().on_load_checkpoint(trainer, pl_module, checkpoint)
