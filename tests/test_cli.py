@@ -19,7 +19,17 @@ from vision_attn.cli import main
 # Lightning's notes on devices and log intervals
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
-COMMANDS = ("compare", "plot", "budget", "fit", "validate", "test", "predict")
+COMMANDS = (
+    "compare",
+    "plot",
+    "budget",
+    "explain",
+    "diagnose",
+    "fit",
+    "validate",
+    "test",
+    "predict",
+)
 
 
 @pytest.fixture

@@ -187,7 +187,9 @@ class Windows(nn.Module):
         return self.head(self.attn(self.patch_embed(x), GRID).mean(1))
 
 
-@pytest.mark.parametrize(("window", "shift"), [((2, 3), (1, 2)), ((3, 3), (0, 0)), ((4, 9), (2, 4))])
+@pytest.mark.parametrize(
+    ("window", "shift"), [((2, 3), (1, 2)), ((3, 3), (0, 0)), ((4, 9), (2, 4))]
+)
 def test_windows_lie_on_the_whole_grid(window: tuple[int, int], shift: tuple[int, int]) -> None:
     model = shaken(Windows(window, shift))
     x = images()

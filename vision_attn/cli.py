@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "train models on growing subsets, plot accuracy and gap against size",
     "plot": "figures and tables again, from the stored results of a compare",
     "budget": "parameters and FLOPs of models, side by side",
+    "explain": "what a trained model attends to: a picture, or a page to point at",
     "diagnose": "the claims about scaling, self-weight, order and cost of attention, measured",
     "fit": "train one model (LightningCLI)",
     "validate": "measure one model on validation images (LightningCLI)",
@@ -55,9 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     top.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     try:
         command = top.parse_args(args[:1] if args else ["--help"]).command
-        run = {"compare": _compare, "plot": _plot, "budget": _budget, "diagnose": _diagnose}.get(
-            command
-        )
+        run = {
+            "compare": _compare,
+            "plot": _plot,
+            "budget": _budget,
+            "explain": _explain,
+            "diagnose": _diagnose,
+        }.get(command)
         return run(args[1:]) if run else _lightning(args)
     except UserError as e:
         print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
@@ -274,6 +279,54 @@ def _budget(args: Sequence[str]) -> int:
     }
     _show_costs(Console(), made.costs, made.matched, kept)
     return 0
+
+
+def _explain(args: Sequence[str]) -> int:
+    parser = _parser("explain")
+    parser.add_argument("--ckpt", type=str, required=True, help="of fit, or compare's last.ckpt")
+    parser.add_argument("--image", type=str, nargs="+", required=True, help="image files")
+    parser.add_argument("--out", type=str, required=True, help="a .png, or an .html to point at")
+    parser.add_argument("--layers", type=str | None, default=None, help="as 0,2; null is all")
+    parser.add_argument("--heads", type=str | None, default=None, help="as 0,2; null is all")
+    parser.add_argument(
+        "--query",
+        type=str | None,
+        default=None,
+        help="row,column of a pixel; null is the class token, or the mean over all tokens",
+    )
+    parser.add_argument("--overwrite", type=bool, default=False, help="replace --out")
+    parser.add_argument(
+        "--convert", type=bool, default=False, help="grey images to colour, or colour to grey"
+    )
+    given = _parse(parser, args)
+    layers, heads, query = (_numbers(n, given[n]) for n in ("layers", "heads", "query"))
+    if query is not None and len(query) != 2:
+        raise UserError(f"query {given.query!r} has {len(query)} numbers; wanted row,column")
+
+    from vision_attn.explain.view import explain
+
+    for line in explain(
+        Path(given.ckpt),
+        [Path(path) for path in given.image],
+        Path(given.out),
+        layers=layers,
+        heads=heads,
+        query=None if query is None else (query[0], query[1]),
+        overwrite=given.overwrite,
+        convert=given.convert,
+    ):
+        print(line)
+    return 0
+
+
+def _numbers(name: str, text: str | None) -> list[int] | None:
+    """`0,2` or `[0, 2]` as whole numbers."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.strip("[] ").split(",")]
+    except ValueError as e:
+        raise UserError(f"{name} is {text!r}; wanted whole numbers as 0,2") from e
 
 
 def _diagnose(args: Sequence[str]) -> int:

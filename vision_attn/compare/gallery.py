@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from vision_attn.compare import figures
+from vision_attn.compare import figures, panels
 from vision_attn.compare.curves import protocol_split, select, summarise
 from vision_attn.compare.laws import PowerLaw, data_multiplier, errors_of, fit_law
 from vision_attn.compare.stored import Stored
@@ -98,7 +98,7 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
     found += [
         (
             "training_curves",
-            figures.training_curves(log[log["control"] == control] if len(log) else log),
+            panels.training_curves(log[log["control"] == control] if len(log) else log),
             "Training curves",
             "Loss against update, mean over draws and seeds: validation solid, training dashed, a"
             " colour a training size.",
@@ -106,7 +106,7 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
         ),
         (
             "capacity",
-            figures.capacity(main, stored.archs),
+            panels.capacity(main, stored.archs),
             "Capacity",
             f"Test accuracy and gap of one family's variants against parameters. {HOLLOW}",
             _said(main, "gap"),
@@ -124,7 +124,7 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
         ),
         (
             "attention_distance",
-            figures.attention_distance(_main(stored.attention, protocol, control)),
+            panels.attention_distance(_main(stored.attention, protocol, control)),
             "How far attention looks",
             "Mean distance between a query and what it attends to, by layer, against training"
             " images; mean over heads, draws and seeds.",

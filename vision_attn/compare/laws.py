@@ -148,10 +148,9 @@ def fit_law(
     for size, observed in zip(n[kept:], mean[kept:], strict=True):
         predicted = float(_law(best, size))
         low, high = np.quantile(_law(fits, size) * noise, [0.025, 0.975])
-        miss = float(observed) - predicted
-        forecast.append(
-            Forecast(int(size), predicted, float(low), float(high), float(observed), miss)
-        )
+        seen = float(observed)
+        limits = float(low), float(high)
+        forecast.append(Forecast(int(size), predicted, *limits, seen, seen - predicted))
     a, b, c = best.tolist()
     fitted = tuple(int(s) for s in x)
     return PowerLaw(a, b, c, float(b_low), float(b_high), forecast, fitted, len(y), source, fits)
@@ -198,6 +197,5 @@ def _resamples(
         spread = float(np.sqrt(((np.log(y[0]) - np.log(fitted)) ** 2).sum() / free))
         chi = np.sqrt(rng.chisquare(free, (resamples, 1)) / free)
         curves = np.log(fitted) + spread * rng.standard_normal((resamples, count)) / chi
-    # at least as many degrees of freedom as the draws give
     noise = np.exp(spread / draws**0.5 * rng.standard_t(free, resamples))
     return np.exp(curves), noise, source

@@ -11,10 +11,12 @@ from vision_attn.compare import details
 from vision_attn.compare.curves import protocol_split, select, summarise
 from vision_attn.compare.draw import render
 from vision_attn.compare.gallery import gallery, laws
+from vision_attn.compare.join import join
 from vision_attn.compare.laws import data_multiplier
 from vision_attn.compare.page import MARK, Picture, page
+from vision_attn.compare.remarks import about_controls, about_one, about_split
 from vision_attn.compare.store import write_bytes, write_text
-from vision_attn.compare.stored import Stored, join, read_results
+from vision_attn.compare.stored import Stored, read_results
 from vision_attn.compare.styles import pair
 from vision_attn.compare.tables import (
     Block,
@@ -23,7 +25,7 @@ from vision_attn.compare.tables import (
     results_blocks,
     terminal,
 )
-from vision_attn.compare.verdict import about_controls, about_one, about_split, verdict
+from vision_attn.compare.verdict import verdict
 from vision_attn.errors import UserError
 
 __all__ = ["markdown", "read_results", "report", "terminal"]
@@ -63,9 +65,7 @@ def report(roots: Path | Sequence[Path], out: Path | None = None) -> pd.DataFram
         write_text(place / "results.csv", _csv(stored.results))
         if len(stored.tuning):
             write_text(place / "tuning.csv", _csv(stored.tuning))
-        if stored.studies:
-            studies = yaml.safe_dump(stored.studies, sort_keys=False)
-            write_text(place / "studies.yaml", studies)
+        write_text(place / "studies.yaml", yaml.safe_dump(stored.studies, sort_keys=False))
     write_text(place / "summary.csv", _csv(summarise(stored.results)))
     write_text(place / "table.md", markdown(stored.results))
     for plot in drawn:
@@ -84,8 +84,8 @@ def _check_place(out: Path) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     file = out / "report.html"
-    study = (out / "study.yaml").exists() or (out / "cells").exists()
-    if study or not file.is_file() or MARK.encode() not in file.read_bytes():
+    joined = (out / "studies.yaml").is_file() and not (out / "study.yaml").exists()
+    if not joined or not file.is_file() or MARK.encode() not in file.read_bytes():
         raise UserError(f"out {out} exists and is no joined report; choose a new directory")
 
 

@@ -6,7 +6,7 @@ on the training device, then batched augmentation there.
 """
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import lightning as L
 import numpy as np
@@ -176,7 +176,16 @@ class ImageData(L.LightningDataModule):
             val_fraction=val_fraction,
         )
         self.augment.check_batch(min(batch_size, len(self.subset.train)))
-        self._normalise = Normalise(*_statistics(self.source.train_images, self.subset.train))
+        self.mean, self.std = _statistics(self.source.train_images, self.subset.train)
+        self._normalise = Normalise(self.mean, self.std)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps, so that its model can be shown other images."""
+        return {
+            "classes": list(self.source.classes),
+            "mean": self.mean.tolist(),
+            "std": self.std.tolist(),
+        }
 
     @property
     def num_classes(self) -> int:

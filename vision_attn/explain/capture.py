@@ -51,7 +51,9 @@ def attention_layers(model: nn.Module) -> dict[str, nn.Module]:
     Raises:
         UserError: a model without any, or whose attention is of a kind that is not known here.
     """
-    found = {name: m for name, m in model.named_modules() if isinstance(m, KINDS)}
+    found: dict[str, nn.Module] = {
+        name: m for name, m in model.named_modules() if isinstance(m, KINDS)
+    }
     if not found:
         raise UserError(
             f"{type(model).__name__} has no attention layer that can be shown; wanted a model of"
@@ -74,7 +76,9 @@ def tokens_of(model: nn.Module, images: Tensor) -> Tokens:
     here: Any = owner
     ours = int(getattr(owner, "cls_token", None) is not None)
     return Tokens(
-        (rows, cols), getattr(here, "num_prefix_tokens", ours), str(getattr(here, "global_pool", ""))
+        (rows, cols),
+        getattr(here, "num_prefix_tokens", ours),
+        str(getattr(here, "global_pool", "")),
     )
 
 
@@ -90,8 +94,8 @@ def watch(
 ) -> Iterator[dict[int, nn.Module]]:
     """Inside it each forward pass gives `use(layer, weights)`, weights (B, H, Nq, Nk).
 
-    Gives the layers watched by number, in the order asked for. Nk is N, or registers + N where a layer has registers of its own. When
-    it ends, however it ends, no hook is left.
+    Gives the layers watched by number, in the order asked for. Nk is N, or registers + N where a
+    layer has registers of its own. When it ends, however it ends, no hook is left.
 
     Args:
         layers: numbers of layers in the order of `attention_layers`; None is all.
@@ -133,8 +137,9 @@ def local_rows(
         away = away.div(step, rounding_mode="floor") + radius
     else:
         small = [n <= m for n, m in zip(grid, layer.window_size, strict=True)]
-        window = torch.where(*_pairs(device, small, grid, layer.window_size))
-        shift = torch.where(*_pairs(device, small, (0, 0), layer.shift_size))
+        covered, whole, cells = _pairs(device, small, grid, layer.window_size)
+        window = torch.where(covered, whole, cells)
+        shift = torch.tensor(layer.shift_size, device=device).masked_fill(covered, 0)
         home = (at - shift).div(window, rounding_mode="floor")
         mask = (home[rows, None] == home).all(-1)
         size = 2 * torch.tensor(layer.window_size, device=device) - 1

@@ -109,13 +109,14 @@ def read_images(
         except Exception as e:  # whatever a decoder raises
             raise UserError(f"image {path} cannot be read: {e}") from e
         chans = 3 if mode == "P" else len(Image.new(mode, (1, 1)).getbands())
+        said = f"{chans} channel{'s' * (chans != 1)} ({mode})"
         if chans != wanted and not convert:
             raise UserError(
-                f"image {path} has {chans} channels ({mode}), the model takes {wanted}; give"
+                f"image {path} has {said}, the model takes {wanted}; give"
                 " another image, or --convert true"
             )
         if chans != wanted:
-            notes.append(f"{path}: {chans} channels ({mode}) converted to {wanted}")
+            notes.append(f"{path}: {said} converted to {wanted}")
         if size != (w, h):
             notes.append(f"{path}: {size[1]} x {size[0]} pixels cut and resized to {h} x {w}")
     files = Files(tuple(map(str, paths)), wanted, (h, w))

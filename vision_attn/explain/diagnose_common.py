@@ -1,12 +1,14 @@
 """What the claims share: settings, tables of repeats with 95 % intervals, figures."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -21,6 +23,7 @@ __all__ = [
     "figure",
     "interval",
     "line",
+    "one_thread",
     "slope",
     "span",
 ]
@@ -115,6 +118,17 @@ def span(value: Sequence[float], digits: int = 2, factor: float = 1.0) -> str:
     """`1.00 [0.99, 1.01]`."""
     mean, low, high = (f"{factor * v:.{digits}f}" for v in value)
     return f"{mean} [{low}, {high}]"
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one CPU thread: for numbers that do not depend on how many there are."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def figure(panels: int) -> tuple[Figure, list[Axes]]:

@@ -18,6 +18,7 @@ from vision_attn.explain.diagnose_common import (
     Summary,
     figure,
     line,
+    one_thread,
     slope,
     span,
 )
@@ -74,7 +75,22 @@ class PeakMemory(TorchDispatchMode):
 
 
 def measure_cost(settings: Settings, device: torch.device) -> Claim:
-    """Forward and backward of one layer on one image: seconds and peak memory over N."""
+    """Forward and backward of one layer on one image: milliseconds and peak memory over N.
+
+    On a CPU it is processor time of one thread, which other work on the machine hardly changes.
+    """
+    with one_thread():
+        raw = pd.DataFrame(_rows(settings, device))
+    raw = raw.sort_values(["layer", "N"], kind="stable", ignore_index=True)
+    table = Summary("forward and backward, one image, width 64", raw, ("layer", "N"),
+                    ("milliseconds", "MiB"))  # fmt: skip
+    answers, numbers = _words(raw, settings)
+    where = "processor time, one thread" if device.type == "cpu" else f"on {device.type}"
+    question = f"How do time and memory grow with the number of tokens N ({where})?"
+    return Claim("cost", question, answers, numbers, {"cost": table}, _plot(table.table()))
+
+
+def _rows(settings: Settings, device: torch.device) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     layers = {name: make().to(device) for name, make in LAYERS.items()}
     steps: dict[tuple[str, int], Callable[[], None]] = {}
@@ -87,10 +103,11 @@ def measure_cost(settings: Settings, device: torch.device) -> Claim:
         with PeakMemory() as seen:
             step()
         memory[case] = seen.peak / MIB
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
     rows: list[dict[str, Any]] = []
     for turn in range(settings.turns):  # they take turns, so that a busy moment hits all
         for (name, side), step in steps.items():
-            begun = time.perf_counter()
+            begun = clock()
             step()
             _wait(device)
             rows.append(
@@ -98,17 +115,11 @@ def measure_cost(settings: Settings, device: torch.device) -> Claim:
                     "layer": name,
                     "N": side * side,
                     "turn": turn,
-                    "milliseconds": 1e3 * (time.perf_counter() - begun),
+                    "milliseconds": 1e3 * (clock() - begun),
                     "MiB": memory[name, side],
                 }
             )
-    raw = pd.DataFrame(rows).sort_values(["layer", "N"], kind="stable", ignore_index=True)
-    table = Summary("forward and backward, one image, width 64", raw, ("layer", "N"),
-                    ("milliseconds", "MiB"))  # fmt: skip
-    answers, numbers = _words(raw, settings)
-    where = f"{torch.get_num_threads()} CPU threads" if device.type == "cpu" else device.type
-    question = f"How do time and memory grow with the number of tokens N ({where})?"
-    return Claim("cost", question, answers, numbers, {"cost": table}, _plot(table.table()))
+    return rows
 
 
 def _step(layer: nn.Module, side: int, device: torch.device) -> Callable[[], None]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Files, Source
 from vision_attn.errors import UserError
-from vision_attn.explain.diagnose_common import Settings
+from vision_attn.explain.diagnose_common import Settings, one_thread
 from vision_attn.explain.measures import some_images
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.tokens import image_to_patches, patches_to_image
@@ -91,8 +91,9 @@ class Models:
                 f" {key.positions}{', patches shuffled' * key.shuffled}, seed {key.seed}"
             )
             data = self.data(key)
-            model = train(self.start(key), self.batches(data), self.settings.steps, self.device)
-            self._trained[key] = model, self.accuracy(model, data)
+            with one_thread():  # at this size more hardly help
+                model = train(self.start(key), self.batches(data), self.settings.steps, self.device)
+                self._trained[key] = model, self.accuracy(model, data)
         return self._trained[key]
 
     def data(self, key: Key) -> ImageData:
@@ -128,26 +129,7 @@ def train(
     device: torch.device,
     lr: float = 1e-3,
 ) -> nn.Module:
-    """AdamW with a tenth of warm-up and a cosine, in place; the model in eval mode.
-
-    On one thread: at this size more hardly help, and the numbers do not depend on how many there
-    are.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _train(model, batches, steps, device, lr)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _train(
-    model: nn.Module,
-    batches: list[tuple[Tensor, Tensor]],
-    steps: int,
-    device: torch.device,
-    lr: float,
-) -> nn.Module:
+    """AdamW with a tenth of warm-up and a cosine, in place; the model in eval mode."""
     skip: set[str] = getattr(model, "no_weight_decay", set)()
     groups = param_groups_weight_decay(model, 0.05, no_weight_decay_list=skip)
     optimizer = torch.optim.AdamW(groups, lr=lr)

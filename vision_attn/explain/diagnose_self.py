@@ -91,11 +91,14 @@ def _words(
                 else "less than an even share" if even[2] < 1
                 else "no more than an even share, as far as these repeats show"
             )  # fmt: skip
+            spread = verdict(change)
+            if even[1] <= 1 and change[2] < 0:
+                spread += ", though there is no more than an even share to spread"
             answers.append(
                 f"{data}, {text}: a token's weight on itself is {size}, {span(even)} times 1/N"
                 f" (N = {n}), over all head counts. With {many} heads it is"
                 f" {wide[many].mean():.4f}, with {few} {wide[few].mean():.4f},"
-                f" a change of {span(change, 4)}: {verdict(change)}."
+                f" a change of {span(change, 4)}: {spread}."
             )
     return answers, numbers
 

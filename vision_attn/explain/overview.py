@@ -19,24 +19,22 @@ __all__ = ["MAX_PANELS", "blend", "draw"]
 MAX_PANELS = 400
 """Maps in one picture; each is an inch and more on a side."""
 
-_COLOURS = "inferno"
+_ORANGE = np.array([1.0, 0.55, 0.1])
 _CELL = 1.35
 """Inches of a map's side."""
 
 
 def blend(pixels: NDArray[np.uint8], weights: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Heat over a grey image: (C, h, w) and (rows, columns) of tokens -> RGB (h, w, 3), 0 to 1.
+    """Weights over a grey image: (C, h, w) and (rows, columns) of tokens -> RGB (h, w, 3), 0 to 1.
 
-    Colours run from 0 to the largest weight. A cold token leaves a dark picture of the image, a hot
-    one covers it.
+    The image is dim and grey, and orange covers it, wholly at the largest weight, not at all at 0:
+    hue is attention, brightness is the image.
     """
-    grey = pixels.mean(0) / 255
+    grey = 0.6 * pixels.mean(0) / 255
     scale = [n // m for n, m in zip(grey.shape, weights.shape, strict=True)]
-    heat = weights / max(float(weights.max()), 1e-12)
-    colour = matplotlib.colormaps[_COLOURS](heat)[..., :3]
-    colour, share = (np.repeat(np.repeat(a, scale[0], 0), scale[1], 1) for a in (colour, heat))
-    share = 0.55 + 0.45 * share[..., None]
-    mixed: NDArray[np.float64] = share * colour + (1 - share) * grey[..., None]
+    share = weights / max(float(weights.max()), 1e-12)
+    share = np.repeat(np.repeat(share, scale[0], 0), scale[1], 1)[..., None]
+    mixed: NDArray[np.float64] = share * _ORANGE + (1 - share) * grey[..., None]
     return mixed
 
 
@@ -50,7 +48,7 @@ def draw(view: View, out: Path, token: int | None) -> None:
         )
     prefix = view.tokens.prefix
     if token is None:
-        asks = "the class token" if prefix else "mean over all tokens"
+        asks = "the class token" if prefix else "all tokens (their mean)"
     else:
         row, col = divmod(token - prefix, view.tokens.grid[1])
         asks = f"the token in row {row}, column {col}"
@@ -63,17 +61,20 @@ def draw(view: View, out: Path, token: int | None) -> None:
     maps = [w.unflatten(-1, view.tokens.grid).numpy() for w in view.weights(asked)]
     aspect = view.pixels.shape[2] / view.pixels.shape[3]
     figure = Figure(
-        figsize=(_CELL * (cols + 2.6) + 0.6, max(n * (rows * _CELL * aspect * 1.14 + 0.35), 1) + 0.6),
+        figsize=(
+            _CELL * (max(cols, 2) + 2.6) + 0.5,
+            n * (max(rows, 2) * (_CELL * aspect + 0.24) + 0.25) + 0.4,
+        ),
         layout="constrained",
     )
     FigureCanvasAgg(figure)
     figure.suptitle(
-        f"{view.trained.name}: what attends to what, {asks}; each map up to its own largest weight",
-        fontsize=10,
+        f"{view.trained.name}, asked by {asks}; below each map its largest weight, orange",
+        fontsize=9,
     )
-    parts = np.atleast_1d(figure.subfigures(n, 1))
+    parts: Any = figure.subfigures(n, 1, squeeze=False)[:, 0]
     for i, part in enumerate(parts):
-        left, right = part.subfigures(1, 2, width_ratios=(2.4, cols))
+        left, right = part.subfigures(1, 2, width_ratios=(2.6, max(cols, 2)))
         _answer(left, view, i, token)
         axes = right.subplots(rows, cols, squeeze=False)
         for r, layer in enumerate(view.layers):
@@ -96,16 +97,15 @@ def _answer(part: Any, view: View, i: int, token: int | None) -> None:
     """The image, its rollout, and the most likely classes."""
     pixels = view.pixels[i].numpy()
     rgb = np.broadcast_to(pixels, (3, *pixels.shape[1:])).transpose(1, 2, 0)
-    top, below = part.subplots(2, 2, height_ratios=(1, 0.8))
+    grid = part.add_gridspec(2, 2)
+    top = [part.add_subplot(grid[0, 0]), part.add_subplot(grid[0, 1])]
     _image(top[0], rgb)
     top[0].set_title(_short(view.names[i]), fontsize=8, pad=3)
     if token is not None:
         _mark(top[0], view, token)
     _image(top[1], blend(pixels, view.rollout[i].float().numpy()))
     top[1].set_title("rollout", fontsize=8, pad=3)
-    below[1].remove()
-    below[0].remove()
-    bars = part.add_subplot(2, 1, 2)
+    bars = part.add_subplot(grid[1, :])
     p = view.probabilities[i].numpy()
     best = np.argsort(-p, kind="stable")[:5]
     names = [_short(view.trained.classes[c], 14) for c in best]

@@ -55,13 +55,13 @@ def attention_rollout(
 
     Models with a class token are read at its row; models that take the mean over tokens, and
     `DenseClassifier`, at the mean of the rows of the grid; models that pool by attention (`map`) at
-    the rows weighted as the pool weights them, gradient or not. Float64 throughout. Registers inside an
-    attention layer, which are no tokens, are left out.
+    the rows weighted as the pool weights them, gradient or not. Float64 throughout. Registers
+    inside an attention layer, which are no tokens, are left out.
 
     Args:
         images: (B, C, h, w).
         head_fusion: what one matrix is made of the heads' weights: `mean`, `max` or `min`.
-        discard_ratio: share of a row's keys, those of least weight, that count 0, from 0 to below 1.
+        discard_ratio: share of a row's keys, those of least weight, that count 0; 0 to below 1.
         gradient: a class, one for each image, or `predicted`. A is then the fused max(0, A * dA),
             dA the gradient of that class's score by the weights, divided by its largest row sum, so
             that queries which matter little keep little and the unit of the score does not count.
