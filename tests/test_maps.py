@@ -12,7 +12,6 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.explain import attention_maps
-from vision_attn.explain.capture import attention_layers
 from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.models import (
     ConvInitVisionTransformer,
@@ -123,7 +122,7 @@ def test_the_output_mode_and_hooks_stay(train: bool) -> None:
 
 
 def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vision_attn.layers import heads as home
+    from vision_attn.explain import observe as home
 
     made: list[tuple[int, ...]] = []
     real = home.attention_weights
@@ -235,8 +234,7 @@ def test_timm_equals_its_own_extraction(name: str, given: dict[str, Any], prefix
     finally:
         set_fused_attn(True)
     plain.load_state_dict(fused.state_dict())
-    layers = attention_layers(fused).values()
-    assert all(m.fused_attn for m in layers)
+    assert all(block.attn.fused_attn for block in fused.blocks)
     x = images(32, 48)
     want = AttentionExtract(plain, method="fx")(x)
     maps = attention_maps(fused, x)
@@ -247,6 +245,39 @@ def test_timm_equals_its_own_extraction(name: str, given: dict[str, Any], prefix
         assert_close(got, w, rtol=0, atol=1e-5)
     assert torch.equal(maps.output, fused(x))
     assert hooks(fused) == 0
+
+
+@pytest.mark.parametrize("name", ["eva02_tiny_patch14_224", "beit_base_patch16_224"])
+def test_other_vits_of_timm(name: str) -> None:
+    """Rotary positions and a bias table, against what the unfused block makes of its values."""
+    given = {"img_size": (64, 48), "patch_size": 16, "embed_dim": 24, "num_heads": 3, "depth": 2}
+    model = shaken(timm.create_model(name, **given), 0.1)
+    x = images(64, 48)
+    maps = attention_maps(model, x)
+    assert (maps.grid, maps.prefix) == ((4, 3), 1)
+    assert_close(maps.output, model(x))
+    made: list[Tensor] = []
+    for block in model.blocks:
+        block.attn.fused_attn = False
+        block.attn.attn_drop.register_forward_hook(lambda m, args, w: made.append(w))
+    with torch.no_grad():
+        model(x)
+    for got, want in zip(maps.weights.values(), made, strict=True):
+        assert got.shape == (2, 3, 13, 13)
+        assert_close(got, want, rtol=0, atol=1e-6)
+    assert_close(attention_maps(model, x, layers=[1]).weights[1], made[1], rtol=0, atol=1e-6)
+    assert not any(block.attn.fused_attn for block in model.blocks)
+
+
+def test_what_attends_otherwise_is_refused() -> None:
+    diff = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, attn_layer="diff")
+    swin = timm.create_model("swin_tiny_patch4_window7_224", img_size=32, window_size=2)
+    for model, says in (
+        (diff, "wanted one layer over all 5 tokens"),
+        (swin, "SwinTransformer has"),
+    ):
+        with pytest.raises(UserError, match=says):
+            attention_maps(model, images(32, 32))
 
 
 def test_timm_masks_reach_the_maps() -> None:

@@ -307,9 +307,9 @@ def test_local_attention_is_never_a_whole_matrix() -> None:
 
 def test_bad_input() -> None:
     cnn = create_model("cnn", img_size=(8, 8), in_chans=1, num_classes=2)
-    with pytest.raises(UserError, match="a SmallCNN has no attention layers over a grid"):
+    with pytest.raises(UserError, match="SmallCNN has no attention layer that can be shown"):
         attention_measures(cnn, torch.randn(1, 1, 8, 8))
-    with pytest.raises(UserError, match="a ResNet has no attention layers"):
+    with pytest.raises(UserError, match="ResNet has no attention layer"):
         attention_measures(timm.create_model("resnet18"), torch.randn(1, 3, 32, 32))
     cait = timm.create_model("cait_xxs24_224", embed_dim=24, num_heads=3, depth=1)
     with pytest.raises(UserError, match=r"LayerScaleBlock, does not call F\.scaled_dot_product"):
@@ -410,4 +410,4 @@ def test_callback_from_a_configuration(
         assert len(pd.read_csv("runs/fit/version_0/attention.csv")) == 4 * 3
     else:
         assert code == 2
-        assert "a SmallCNN has no attention layers" in capsys.readouterr().err.splitlines()[-1]
+        assert "SmallCNN has no attention layer" in capsys.readouterr().err.splitlines()[-1]

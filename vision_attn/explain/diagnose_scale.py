@@ -93,7 +93,8 @@ def _of_model(model: torch.nn.Module, images: Tensor) -> dict[str, float]:
     def see(heads: Heads) -> None:
         found.append(score_measures(heads.q, heads.k, heads.scale))
 
-    observe(model, images, see)
+    with torch.no_grad():
+        observe(model, images, see)
     return {name: float(np.mean([f[name] for f in found])) for name in VALUES}
 
 

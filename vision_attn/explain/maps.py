@@ -8,7 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.explain.capture import Tokens, tokens_of, watch
+from vision_attn.explain.observe import (
+    Heads,
+    Tokens,
+    attention_layers,
+    layer_numbers,
+    observe,
+    tokens_of,
+)
+from vision_attn.ops.rows import row_index
 
 __all__ = ["AttentionMaps", "attention_maps", "query_index"]
 
@@ -47,9 +55,10 @@ def attention_maps(
     """Attention weights of images (B, C, h, w) in one forward pass, without gradients.
 
     For the classifiers of this package, `DenseClassifier`'s encoder, and timm's ViTs. Kernels stay
-    fused; the weights asked for are computed beside the output, which stays as it is to the bit.
-    The model stays in its mode, so call `eval()` first; no hook is left. Weights are those before
-    dropout. Windows and neighbourhoods have 0 on all keys outside.
+    fused; the weights asked for are computed beside the output, which stays as it is to the bit,
+    save where a block of timm was told not to use the fused kernel: it is fused meanwhile. The
+    model stays in its mode, so call `eval()` first; nothing is left behind. Weights are those
+    before dropout. Windows and neighbourhoods have 0 on all keys outside.
 
     Args:
         layers: numbers of attention layers from the input on; None is all, as below.
@@ -61,12 +70,14 @@ def attention_maps(
         UserError: a layer, head or query that there is not; a model without attention layers.
     """
     tokens = tokens_of(model, images)
+    asked = layer_numbers(layers, len(attention_layers(model)))
+    index = None if queries is None else query_index(queries, tokens)
     found: dict[int, Tensor] = {}
-    with watch(
-        model, tokens, found.__setitem__, layers=layers, heads=heads,
-        queries=None if queries is None else query_index(queries, tokens),
-    ) as asked:  # fmt: skip
-        output = model(images)
+
+    def keep(layer: Heads) -> None:
+        found[layer.layer] = layer.weights(heads, index)
+
+    output = observe(model, images, keep, layers=asked)
     weights = {i: found[i] for i in asked}
     return AttentionMaps(weights, tokens.grid, tokens.prefix, output)
 
@@ -75,7 +86,8 @@ def query_index(queries: Sequence[int | tuple[int, int]], tokens: Tokens) -> lis
     """Token numbers of queries, (row, column) among them.
 
     Raises:
-        UserError: a row or column outside the grid, which takes no negative ones.
+        UserError: a token that there is not; a row or column outside the grid, which takes no
+            negative ones.
     """
     h, w = tokens.grid
     index = []
@@ -90,4 +102,5 @@ def query_index(queries: Sequence[int | tuple[int, int]], tokens: Tokens) -> lis
                 f" to {h - 1} and columns 0 to {w - 1}"
             )
         index.append(tokens.prefix + row * w + col)
-    return index
+    numbers: list[int] = row_index("queries", index, tokens.count, None).tolist()
+    return numbers

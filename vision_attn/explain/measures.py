@@ -5,6 +5,7 @@ different patches compare. The N x N matrix is never held.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import lightning as L
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from vision_attn.data.module import ImageBatches
 from vision_attn.errors import UserError
-from vision_attn.explain.observe import Heads, observe
+from vision_attn.explain.observe import Heads, attention_layers, observe, tokens_of
 from vision_attn.ops.statistics import attention_statistics
 
 __all__ = ["MEASURES", "attention_measures", "some_images"]
@@ -56,6 +57,7 @@ def attention_measures(
     """
     if isinstance(model, L.LightningModule) and isinstance(model.model, nn.Module):
         model = model.model
+    attention_layers(model)  # one without any has no tokens either; this says it better
     total: dict[int, Tensor] = {}
     count = 0
 
@@ -63,10 +65,10 @@ def attention_measures(
         found = attention_statistics(
             heads.q,
             heads.k,
-            grid_size=heads.grid_size,
-            num_prefix_tokens=heads.num_prefix_tokens,
-            num_registers=heads.num_registers,
-            token_size=heads.token_size,
+            grid_size=tokens.grid,
+            num_prefix_tokens=tokens.prefix,
+            num_registers=heads.registers,
+            token_size=tokens.size,
             field=field,
             mask=heads.mask,
             bias=heads.bias,
@@ -76,13 +78,16 @@ def attention_measures(
             chunk=chunk,
         )
         rows = torch.stack([getattr(found, name) for name in MEASURES]).cpu()
-        mean = rows[..., heads.num_prefix_tokens :].double().mean(-1).sum(1)  # (measures, H)
+        mean = rows[..., tokens.prefix :].double().mean(-1).sum(1)  # (measures, H)
         total[heads.layer] = total.get(heads.layer, 0) + mean
 
     first = next(model.parameters())
-    for batch in _batches(images, batch_size):
-        observe(model, batch.to(first.device, first.dtype), add)
-        count += len(batch)
+    with _in_eval(model), torch.no_grad():
+        for batch in _batches(images, batch_size):
+            x = batch.to(first.device, first.dtype)
+            tokens = tokens_of(model, x)
+            observe(model, x, add)
+            count += len(batch)
     if not count:
         raise UserError("there are no images to measure; wanted at least one")
     rows = [
@@ -91,6 +96,18 @@ def attention_measures(
         for head, values in enumerate((sums / count).T.tolist())
     ]
     return pd.DataFrame(rows, columns=["layer", "head", *MEASURES])
+
+
+@contextmanager
+def _in_eval(model: nn.Module) -> Iterator[None]:
+    """Eval mode; afterwards, also after an error, each module's mode is as before."""
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def some_images(loader: Iterable[Any], count: int) -> Tensor:

@@ -1,161 +1,215 @@
-"""The queries and keys of every attention layer of a classifier, seen while it runs as ever.
+"""The attention of every layer of a model, seen while one forward pass runs as ever.
 
-Our layers tell an observer what they give to `attend`; `observe_timm` sees a timm ViT. Nothing
-stays behind, and outputs are the same.
+Our layers tell an observer what they give to the attention op, and what it gives back;
+`observe_timm` sees a ViT of timm. Nothing stays behind, and outputs are the same.
 """
 
-import inspect
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.explain.capture import local_rows
+from vision_attn.explain.local_rows import local_rows
 from vision_attn.explain.observe_timm import watched_timm
-from vision_attn.layers.heads import HeadedAttention, split_heads
+from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
-from vision_attn.ops.attention import Score
-from vision_attn.ops.positions import rotate
+from vision_attn.ops.attention import Score, attention_weights
+from vision_attn.ops.rows import row_index
 from vision_attn.ops.statistics import Rows
 
-__all__ = ["Heads", "Pair", "attention_layers", "observe"]
+__all__ = ["Heads", "Tokens", "attention_layers", "heads_of", "layer_numbers", "observe",
+           "tokens_of"]  # fmt: skip
 
+OURS = (MultiHeadSelfAttention, NeighborhoodAttention, WindowAttention)
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """How a model cuts images of one size into tokens.
+
+    grid: rows and columns (h, w) of tokens; prefix: class and register tokens in front of them;
+    size: pixels (height, width) of a token; pool: what the model reads out, `avg` or `token`, or
+    another name of timm's.
+    """
+
+    grid: Pair
+    prefix: int
+    size: Pair
+    pool: str
+
+    @property
+    def count(self) -> int:
+        """All tokens N."""
+        return self.prefix + self.grid[0] * self.grid[1]
+
+
+@dataclass(frozen=True)
 class Heads:
-    """What the attention of one layer is given, norms and rotary applied.
+    """What the attention of one layer is given and gives, norms and rotary applied.
 
     layer: its number, from the input on.
-    q, k: (B, H, N, K) and (B, H, registers + N, K).
+    q: (B, H, N, K); k, v: (B, H, registers + N, K); y: (B, H, N, K), before the projection.
     mask, bias, causal, scale, score: as in `ops.attention.attend`; masks may be made row by row.
-    grid_size, num_prefix_tokens, num_registers: what the tokens and keys are.
-    token_size: pixels (height, width) of a token.
+    registers: a layer's own keys, in front.
     """
 
     layer: int
     q: Tensor
     k: Tensor
+    v: Tensor
+    y: Tensor
     mask: Rows | None
     bias: Rows | None
     causal: bool
     scale: float
-    score: Score
-    grid_size: Pair
-    num_prefix_tokens: int
-    num_registers: int
-    token_size: Pair
+    score: Score = "softmax"
+    registers: int = 0
+
+    def weights(
+        self, heads: Sequence[int] | None = None, queries: Sequence[int] | None = None
+    ) -> Tensor:
+        """(B, H, Nq, registers + N), of some heads and queries as in `attention_weights`."""
+        q, mask, bias = self.q, self.mask, self.bias
+        if callable(mask) or callable(bias):  # rows of the queries asked for, then no more to pick
+            rows = range(q.shape[-2]) if queries is None else queries
+            mask, bias = (t(rows) if callable(t) else t for t in (mask, bias))
+            if queries is not None:
+                q, queries = (
+                    q.index_select(-2, row_index("queries", rows, q.shape[-2], q.device)),
+                    None,
+                )
+        return attention_weights(
+            q, self.k, mask=mask, bias=bias, causal=self.causal, scale=self.scale,
+            score=self.score, heads=heads, queries=queries,
+        )  # fmt: skip
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model that `observe` sees: our attention layers, or the blocks of a timm ViT.
+    """The self-attention layers of a model in their order: ours, or the blocks of a ViT of timm.
 
     Raises:
-        UserError: a model without such layers.
+        UserError: a model without any, or whose attention is of a kind that is not known here.
     """
-    embed, blocks = getattr(model, "patch_embed", None), getattr(model, "blocks", None)
-    if embed is not None and isinstance(blocks, nn.Module):
-        ours: list[nn.Module] = [m for m in blocks.modules() if isinstance(m, HeadedAttention)]
-        if ours or hasattr(model, "num_prefix_tokens"):
-            return ours or list(blocks.children())
+    found: list[nn.Module] = [m for m in model.modules() if isinstance(m, OURS)]
+    if found:
+        return found
+    for owner in model.modules():
+        blocks = getattr(owner, "blocks", None)
+        if hasattr(owner, "num_prefix_tokens") and isinstance(blocks, nn.Module):
+            return list(blocks.children())
     raise UserError(
-        f"a {type(model).__name__} has no attention layers over a grid of tokens; wanted one of our"
-        " vit models or a ViT of timm"
+        f"{type(model).__name__} has no attention layer that can be shown; wanted a model of this"
+        " package or a ViT of timm"
     )
 
 
-@torch.no_grad()
-def observe(model: nn.Module, images: Tensor, see: Callable[[Heads], None]) -> Tensor:
-    """The model's output for (B, C, h, w), in eval mode; `see` is called once for each layer.
+def heads_of(layer: nn.Module) -> int:
+    """The number of heads of one of `attention_layers`."""
+    return next(int(m.num_heads) for m in layer.modules() if hasattr(m, "num_heads"))  # type: ignore[arg-type]
 
-    Modes are as before afterwards, also after an error.
+
+def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
+    """Numbers from 0 on of the layers asked for, in that order; None is all.
 
     Raises:
-        UserError: a model without attention layers, or whose layers do not attend over the grid.
+        UserError: a layer that there is not.
+    """
+    asked = range(count) if layers is None else layers
+    numbers: list[int] = row_index("layers", asked, count, None).tolist()
+    return numbers
+
+
+def tokens_of(model: nn.Module, images: Tensor) -> Tokens:
+    """Grid, prefix, size and pooling of a model for images (B, C, h, w)."""
+    owner: Any = next((m for m in model.modules() if _grid_of(m) is not None), None)
+    if owner is None or images.ndim != 4:
+        raise UserError(
+            f"{type(model).__name__} on images of shape {tuple(images.shape)}: wanted a model with"
+            " patch_embed and images (B, C, h, w)"
+        )
+    find: Any = _grid_of(owner)
+    rows, cols = find(images)
+    size = owner.patch_embed.patch_size
+    ours = int(getattr(owner, "cls_token", None) is not None)
+    return Tokens(
+        (rows, cols),
+        int(getattr(owner, "num_prefix_tokens", ours)),
+        (size[0], size[1]),
+        str(getattr(owner, "global_pool", "")),
+    )
+
+
+def observe(
+    model: nn.Module,
+    images: Tensor,
+    see: Callable[[Heads], None],
+    *,
+    layers: Sequence[int] | None = None,
+) -> Any:
+    """The model's output for (B, C, h, w); `see` is called once for each layer asked for.
+
+    Gradients, modes and random numbers are the caller's. What is compiled runs as it was before. A
+    block of timm that was told not to use the fused kernel uses it meanwhile, which moves its
+    output by rounding.
+
+    Raises:
+        UserError: a model without attention layers, or whose layers do not attend over the grid; a
+            layer that there is not.
     """
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-    layers = attention_layers(model)
-    where = _grid(model, images)
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
-    try:
-        with ExitStack() as stack:
-            if isinstance(layers[0], HeadedAttention):
-                for i, layer in enumerate(layers):
-                    stack.enter_context(_watched(layer, i, where, see))
-            else:
-                more = {"score": "softmax", "num_registers": 0, **where}
-                told: Any = lambda **given: see(Heads(**given, **more))  # noqa: E731
-                stack.enter_context(watched_timm(layers, _tokens(where), told))
-            return model.forward(images)  # not model(images), which may be compiled
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    every = attention_layers(model)
+    chosen = layer_numbers(layers, len(every))
+    with ExitStack() as stack:
+        if isinstance(every[0], OURS):
+            for i in chosen:
+                every[i].observer = _teller(i, every[i], see)  # type: ignore[assignment]
+                stack.callback(delattr, every[i], "observer")
+        else:
+            told = {i: _timm_teller(i, see) for i in chosen}
+            stack.enter_context(watched_timm(every, tokens_of(model, images).count, told))
+        return model.forward(images)  # not model(images), which may be compiled
 
 
-def _grid(model: Any, images: Tensor) -> dict[str, Any]:
-    """What the tokens are: grid, prefix, pixels."""
-    embed = model.patch_embed
-    size = (int(images.shape[-2]), int(images.shape[-1]))
+def _grid_of(module: nn.Module) -> Callable[[Tensor], Pair] | None:
+    """How many tokens its patch embedding makes of images, ours or timm's; None without one."""
+    embed: Any = getattr(module, "patch_embed", None)
     if hasattr(embed, "grid_of"):
-        grid = embed.grid_of(images)
-        prefix = int(getattr(model, "cls_token", None) is not None)
-    else:
-        grid, prefix = tuple(embed.dynamic_feat_size(size)), int(model.num_prefix_tokens)
-    return {
-        "grid_size": grid,
-        "num_prefix_tokens": prefix,
-        "token_size": tuple(embed.patch_size),
+        return embed.grid_of
+    if hasattr(embed, "dynamic_feat_size"):
+        return lambda images: embed.dynamic_feat_size(images.shape[-2:])
+    return None
+
+
+def _teller(i: int, layer: Any, see: Callable[[Heads], None]) -> Callable[..., None]:
+    """The observer of one of our layers."""
+    same = {
+        "scale": layer.head_dim**-0.5 if layer.scale is None else layer.scale,
+        "score": layer.score,
+        "registers": layer.num_registers,
     }
 
+    def told(*, grid_size: Pair | None = None, **given: Any) -> None:
+        if grid_size is not None:
+            given |= _near(layer, grid_size, given["q"].device)
+        see(Heads(layer=i, **given, **same))
 
-def _tokens(where: dict[str, Any]) -> int:
-    """How many there are, prefix included."""
-    h, w = where["grid_size"]
-    return int(where["num_prefix_tokens"] + h * w)
+    return told
 
 
-@contextmanager
-def _watched(
-    layer: Any, number: int, where: dict[str, Any], see: Callable[[Heads], None]
-) -> Iterator[None]:
-    """One of our layers with an observer."""
-    scale = layer.head_dim**-0.5 if layer.scale is None else layer.scale
-    same = {"layer": number, "scale": scale, "score": layer.score, **where}
+def _near(layer: Any, grid_size: Pair, device: torch.device) -> dict[str, Any]:
+    """The mask and bias that a local layer equals, made row by row."""
 
-    def told(**given: Any) -> None:
-        see(Heads(num_registers=layer.num_registers, **given, **same))
+    def rows(which: int) -> Callable[[Sequence[int]], Tensor | None]:
+        return lambda part: local_rows(layer, grid_size, part, device)[which]
 
-    def near(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-        bound = inspect.signature(layer.forward).bind(*args, **given).arguments
-        q, k, _v = split_heads(layer.qkv(bound["x"]), 3, layer.num_heads)
-        q, k = layer.q_norm(q), layer.k_norm(k)
-        if bound.get("rotary") is not None:
-            q, k = rotate(q, bound["rotary"]), rotate(k, bound["rotary"])
-        rows = partial(local_rows, layer, bound["grid_size"], device=q.device)
-        told(
-            q=q,
-            k=k,
-            mask=lambda part: rows(part)[0],
-            bias=None if layer.relative_position_bias_table is None else lambda part: rows(part)[1],
-            causal=False,
-        )
+    tabled = layer.relative_position_bias_table is not None
+    return {"mask": rows(0), "bias": rows(1) if tabled else None, "causal": False}
 
-    if isinstance(layer, (NeighborhoodAttention, WindowAttention)):
-        hook = layer.register_forward_pre_hook(near, with_kwargs=True)
-        try:
-            yield
-        finally:
-            hook.remove()
-        return
-    layer.observer = told
-    try:
-        yield
-    finally:
-        del layer.observer
+
+def _timm_teller(i: int, see: Callable[[Heads], None]) -> Callable[..., None]:
+    return lambda **given: see(Heads(layer=i, **given))

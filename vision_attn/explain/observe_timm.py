@@ -4,7 +4,7 @@ Its blocks call `F.scaled_dot_product_attention`, which torch's function mode sh
 norms, biases and masks are in what is seen.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ __all__ = ["watched_timm"]
 
 
 class _Calls(TorchFunctionMode):
-    """Hands every call of the fused attention to `told`, then makes it."""
+    """Makes every call of the fused attention, and hands it to `told` with what came out."""
 
     def __init__(self, told: Callable[..., None]) -> None:
         super().__init__()
@@ -29,16 +29,17 @@ class _Calls(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        output = func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
-            self.told(*args, **kwargs)
-        return func(*args, **kwargs)
+            self.told(output, *args, **kwargs)
+        return output
 
 
 @contextmanager
 def watched_timm(
-    blocks: Sequence[nn.Module], tokens: int, told: Callable[..., None]
+    blocks: Sequence[nn.Module], tokens: int, told: Mapping[int, Callable[..., None]]
 ) -> Iterator[None]:
-    """Inside it each block tells, by keyword, its layer, q, k, mask, bias, causal and scale.
+    """Inside it `told[i]` is given, by keyword, block i's q, k, v, y, mask, bias, causal and scale.
 
     While it lasts blocks use the fused kernel, which can be seen; afterwards what they used before.
 
@@ -49,6 +50,7 @@ def watched_timm(
     inside: list[int] = []  # the block that runs
 
     def see(
+        output: Tensor,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -70,10 +72,11 @@ def watched_timm(
             )
         seen.append(i)
         is_mask = attn_mask is not None and attn_mask.dtype == torch.bool
-        told(
-            layer=i,
+        told[i](
             q=query,
             k=key,
+            v=value,
+            y=output,
             mask=attn_mask if is_mask else None,
             bias=None if is_mask else attn_mask,
             causal=is_causal,
@@ -81,7 +84,8 @@ def watched_timm(
         )
 
     with ExitStack() as stack:
-        for i, block in enumerate(blocks):
+        for i in told:
+            block = blocks[i]
             enter = block.register_forward_pre_hook(lambda *_, i=i: inside.append(i))
             leave = block.register_forward_hook(lambda *_: inside.clear())
             stack.callback(enter.remove)
@@ -92,7 +96,7 @@ def watched_timm(
                     stack.callback(setattr, m, "fused_attn", False)
         stack.enter_context(_Calls(see))
         yield
-    missing = sorted(set(range(len(blocks))) - set(seen))
+    missing = sorted(set(told) - set(seen))
     if missing:
         raise UserError(
             f"block {missing[0]}, a {type(blocks[missing[0]]).__name__}, does not call"

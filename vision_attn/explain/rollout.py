@@ -4,7 +4,7 @@ With a gradient, each weight counts by how much the class score rises with it (C
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from timm.layers import AttentionPoolLatent
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.explain.capture import Tokens, tokens_of, watch
+from vision_attn.explain.observe import Heads, Tokens, observe, tokens_of
 from vision_attn.ops.attention import attention_weights
 
 __all__ = ["Rollout", "attention_rollout"]
@@ -83,8 +83,8 @@ def attention_rollout(
 
     with _pool_weights(pool) as pooled:
         if gradient is None:
-            with torch.no_grad(), watch(model, tokens, lambda _, w: add(_on_tokens(w, tokens))):
-                output = model(images)
+            with torch.no_grad():
+                output = observe(model, images, lambda h: add(_on_tokens(h.weights(), tokens)))
         else:
             output = _by_gradient(model, images, tokens, gradient, add)
     if pool is None:
@@ -170,29 +170,15 @@ def _by_gradient(
     add: Callable[[Tensor], None],
 ) -> Any:
     """Adds (B, H, N, N) max(0, A * dA) of each layer; y = A v, so dA is dy v^T."""
-    maps: list[Tensor] = []
-    values: list[Tensor] = []
-    outs: list[Tensor] = []
-    with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
-        watched = watch(model, tokens, lambda _, w: maps.append(_on_tokens(w, tokens)))
-        layers: list[Any] = list(stack.enter_context(watched).values())
-        for layer in layers:
-            end = getattr(layer, "norm", layer.proj)  # timm may norm or gate before it projects
-            hooks = (
-                layer.qkv.register_forward_hook(lambda _, args, out: values.append(out)),
-                end.register_forward_pre_hook(lambda _, args: outs.append(args[0])),
-            )
-            for hook in hooks:
-                stack.callback(hook.remove)
-        output = model(images.detach().requires_grad_())
+    seen: list[Heads] = []
+    with torch.enable_grad():
+        output = observe(model, images.detach().requires_grad_(), seen.append)
         score = _scores(output, gradient)
-        grads = torch.autograd.grad(score.sum(), outs)
-    for layer, weights, qkv, dy in zip(layers, maps, values, grads, strict=True):
-        heads = (layer.num_heads, -1)
-        v = qkv.detach().chunk(3, -1)[2].unflatten(-1, heads).transpose(1, 2)
-        d = dy.unflatten(-1, heads).transpose(1, 2).double() @ v.double().mT
-        part = (weights * d).clamp_min_(0)
+        grads = torch.autograd.grad(score.sum(), [heads.y for heads in seen])
+    for heads, dy in zip(seen, grads, strict=True):
+        with torch.no_grad():
+            d = dy.double() @ heads.v[:, :, heads.registers :].double().mT
+            part = (_on_tokens(heads.weights(), tokens) * d).clamp_min_(0)
         largest = part.sum(-1).amax((1, 2)).clamp_min(torch.finfo(part.dtype).tiny)
         add(part / largest[:, None, None, None])
     return output.detach()

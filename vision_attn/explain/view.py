@@ -3,16 +3,24 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.explain.capture import Tokens, attention_layers, tokens_of, watch
 from vision_attn.explain.checkpoint import Trained, load_classifier, read_images
+from vision_attn.explain.observe import (
+    Heads,
+    Tokens,
+    attention_layers,
+    heads_of,
+    layer_numbers,
+    observe,
+    tokens_of,
+)
 from vision_attn.explain.rollout import attention_rollout
+from vision_attn.ops.rows import row_index
 
 __all__ = ["View", "explain"]
 
@@ -41,13 +49,12 @@ class View:
         found: dict[int, Tensor] = {}
         n = self.tokens.grid[0] * self.tokens.grid[1]
 
-        def keep(layer: int, w: Tensor) -> None:
-            found[layer] = reduce(w[..., -n:].float().cpu())
+        def keep(layer: Heads) -> None:
+            found[layer.layer] = reduce(layer.weights(self.heads)[..., -n:].float().cpu())
 
-        model = self.trained.model
-        x = self.trained.normalise(self.pixels)
-        with torch.no_grad(), watch(model, self.tokens, keep, layers=self.layers, heads=self.heads):
-            model(x)
+        with torch.no_grad():
+            x = self.trained.normalise(self.pixels)
+            observe(self.trained.model, x, keep, layers=self.layers)
         return [found[i] for i in self.layers]
 
 
@@ -107,26 +114,22 @@ def _view(
 ) -> View:
     x = trained.normalise(pixels)
     tokens = tokens_of(trained.model, x)
-    every: list[Any] = list(attention_layers(trained.model).values())
-    count = min(int(m.num_heads) for m in every)
-    with watch(trained.model, tokens, lambda *_: None, layers=layers, heads=heads):
-        pass  # refuses layers and heads that there are not
+    every = attention_layers(trained.model)
+    shown = layer_numbers(layers, len(every))
+    count = min(heads_of(every[i]) for i in shown)
+    asked = range(count) if heads is None else heads
     found = attention_rollout(trained.model, x)
     return View(
         trained,
         names,
         pixels,
         tokens,
-        _numbers(layers, len(every)),
-        _numbers(heads, count),
+        tuple(dict.fromkeys(shown)),
+        tuple(dict.fromkeys(row_index("heads", asked, count, None).tolist())),
         found.output.softmax(-1),
         found.relevance,
         _similarity(trained.model, tokens),
     )
-
-
-def _numbers(chosen: Sequence[int] | None, count: int) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(i % count for i in (range(count) if chosen is None else chosen)))
 
 
 def _token(query: tuple[int, int], trained: Trained, tokens: Tokens) -> int:

@@ -77,7 +77,8 @@ class HeadedAttention(nn.Module):
 
     registers: Tensor | None
     observer: Callable[..., None] | None = None
-    """Told, by keyword, what `mix` gives to `attend`: q, k, mask, bias, causal. For measures."""
+    """Told, by keyword, what `attend` was given and gave: q, k, v, y, mask, bias, causal; a local
+    layer tells grid_size for the last three. For maps and measures."""
 
     def __init__(
         self,
@@ -139,8 +140,6 @@ class HeadedAttention(nn.Module):
                 _pad_keys(t, k.shape[-2], self.num_registers) for t in (allowed, added)
             )
             k, v = torch.cat((self.k_norm(own_k), k), -2), torch.cat((own_v, v), -2)
-        if self.observer is not None:
-            self.observer(q=q, k=k, mask=allowed, bias=added, causal=causal)
         y = attend(
             q,
             k,
@@ -153,6 +152,8 @@ class HeadedAttention(nn.Module):
             dropout_p=self.attn_drop.p if self.training else 0.0,
             fused=self.fused,
         )
+        if self.observer is not None:
+            self.observer(q=q, k=k, v=v, y=y, mask=allowed, bias=added, causal=causal)
         y = y.transpose(1, 2).reshape(q.shape[0], q.shape[2], self.dim)
         y = self.proj_drop(self.proj(y))
         if not return_weights:

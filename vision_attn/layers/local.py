@@ -87,6 +87,8 @@ class _LocalAttention(HeadedAttention):
         if rotary is not None:
             q, k = rotate(q, rotary), rotate(k, rotary)
         y = self._near(q, k, v, (h, w))
+        if self.observer is not None:
+            self.observer(q=q, k=k, v=v, y=y, grid_size=(h, w))
         return self.proj_drop(self.proj(y.transpose(1, 2).reshape(x.shape)))
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:

@@ -1,6 +1,6 @@
 """What each query's row of weights looks like, without ever holding the N x N matrix."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from vision_attn.ops.rows import causal_mask
 
 __all__ = ["AttentionStatistics", "Rows", "attention_statistics"]
 
-Rows = Tensor | Callable[[range], Tensor]
+Rows = Tensor | Callable[[Sequence[int]], Tensor | None]
 """A mask or a bias: whole, or a function that makes its rows for some queries, (..., c, Nk)."""
 
 
