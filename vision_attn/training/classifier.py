@@ -3,18 +3,18 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vision_attn.models import create_model
-from vision_attn.training.optim import OptimConfig, Optimised
+from vision_attn.training.optim import OptimConfig
+from vision_attn.training.supervised import Supervised
 
 __all__ = ["Classifier"]
 
 
-class Classifier(Optimised):
+class Classifier(Supervised):
     """An image classifier in training: logs `{train,val,test}_{loss,acc}` once an epoch.
 
     Args:
@@ -40,7 +40,9 @@ class Classifier(Optimised):
         compile: bool = False,
         ema: float | None = None,
     ) -> None:
-        super().__init__()
+        # micro: torchmetrics' own default is the mean over classes, which is another number
+        accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
+        super().__init__(MetricCollection({"acc": accuracy}))
         self.save_hyperparameters()
         OptimConfig(
             lr=lr,
@@ -54,9 +56,6 @@ class Classifier(Optimised):
         )
         if channels_last:
             self.model.to(memory_format=torch.channels_last)
-        # micro: torchmetrics' own default is the mean over classes, which is another number
-        accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
-        self.val_acc, self.test_acc = accuracy.clone(), accuracy.clone()
 
     def setup(self, stage: str) -> None:
         """Compile in place, so that the names in a checkpoint stay the same."""
@@ -68,29 +67,6 @@ class Classifier(Optimised):
         if self.hparams["channels_last"]:
             x = x.contiguous(memory_format=torch.channels_last)
         return self.model(x)
-
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Loss of a batch; labels are classes (B,) or, after mixup, shares (B, classes)."""
-        x, y = batch
-        loss = F.cross_entropy(self(x), y, label_smoothing=self.hparams["label_smoothing"])
-        return self.note_loss(loss, len(x))
-
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """Accuracy and loss on validation images."""
-        self._evaluate("val", self.val_acc, batch)
-
-    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """Accuracy and loss on whatever images are given."""
-        self._evaluate("test", self.test_acc, batch)
-
-    def _evaluate(self, part: str, accuracy: Metric, batch: tuple[Tensor, Tensor]) -> None:
-        x, y = batch
-        logits = self(x)
-        accuracy.update(logits, y)
-        # sync_dist: a loss that one process saw would be reported for all of them
-        loss = F.cross_entropy(logits, y)
-        self.log(f"{part}_loss", loss, on_epoch=True, batch_size=len(x), sync_dist=True)
-        self.log(f"{part}_acc", accuracy, on_epoch=True, batch_size=len(x), prog_bar=True)
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Class probabilities, (B, classes)."""
