@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from vision_attn import VisionTransformer
 from vision_attn.errors import UserError
 from vision_attn.layers.embed import PatchEmbed
-from vision_attn.layers.stem import ConvStem, ShiftedPatchEmbed
+from vision_attn.layers.stem import ConvStem, PooledConvStem, ShiftedPatchEmbed
 from vision_attn.models import create_model
 
 
@@ -116,7 +116,34 @@ def test_conv_stem_is_its_layers_by_hand() -> None:
     assert_close(stem(x), want.flatten(1, 2))
 
 
-@pytest.mark.parametrize("stem", ["conv", "shifted"])
+def test_pooled_stem_is_its_layers_by_hand() -> None:
+    """Each token of 2 x 2 pixels is the largest of the 3 x 3 around its first pixel."""
+    stem = PooledConvStem((6, 10), (2, 2), 3, 5).double().eval()
+    conv, norm, _, _ = stem.proj
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    x = torch.randn(2, 3, 6, 10).double()
+    maps = torch.nn.functional.conv2d(x, conv.weight, padding=1)
+    spread = (norm.running_var + norm.eps).sqrt()[:, None, None]
+    maps = ((maps - norm.running_mean[:, None, None]) / spread).clamp(min=0)
+    want = torch.empty(2, 3, 5, 5).double()
+    for i in range(3):
+        for j in range(5):
+            around = maps[..., max(2 * i - 1, 0) : 2 * i + 2, max(2 * j - 1, 0) : 2 * j + 2]
+            want[:, i, j] = around.amax((2, 3))
+    assert_close(stem(x), want.flatten(1, 2))
+
+
+@pytest.mark.parametrize(("patch", "convs"), [(1, 1), (2, 1), (4, 2), (8, 3)])
+def test_pooled_stem_halves_by_pools_alone(patch: int, convs: int) -> None:
+    stem = PooledConvStem((16, 24), (patch, patch), 3, 24)
+    made = [m for m in stem.modules() if isinstance(m, torch.nn.Conv2d)]
+    assert [m.stride for m in made] == [(1, 1)] * convs
+    assert made[-1].out_channels == 24
+    assert stem(torch.randn(2, 3, 16, 24)).shape == (2, 16 * 24 // patch**2, 24)
+
+
+@pytest.mark.parametrize("stem", ["conv", "pooled", "shifted"])
 def test_every_parameter_of_a_vit_with_a_stem_learns(stem: Any) -> None:
     vit = VisionTransformer((8, 12), 4, 3, 5, embed_dim=12, depth=1, num_heads=3, stem=stem)
     vit(torch.randn(3, 3, 8, 12)).square().sum().backward()
@@ -127,7 +154,7 @@ def test_every_parameter_of_a_vit_with_a_stem_learns(stem: Any) -> None:
     assert all(p.grad.abs().max() > 0 for p in starts)
 
 
-@pytest.mark.parametrize("stem", ["conv", "shifted"])
+@pytest.mark.parametrize("stem", ["conv", "pooled", "shifted"])
 def test_other_sizes_and_other_places(stem: Any) -> None:
     given: dict[str, Any] = {"embed_dim": 12, "depth": 1, "num_heads": 3, "stem": stem}
     with torch.device("meta"):

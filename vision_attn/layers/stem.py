@@ -1,4 +1,10 @@
-"""Other ways to tokens: convolutions (Xiao et al. 2021), shifted patches (Lee et al. 2021)."""
+"""Other ways to tokens: convolutions (Xiao et al. 2021), pooled ones (Hassani et al. 2021), shifted
+patches (Lee et al. 2021).
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +14,7 @@ from vision_attn.errors import UserError
 from vision_attn.layers.embed import PatchEmbed
 from vision_attn.ops.tokens import image_to_patches
 
-__all__ = ["ConvStem", "ShiftedPatchEmbed"]
+__all__ = ["ConvStem", "PooledConvStem", "ShiftedPatchEmbed"]
 
 
 class ConvStem(PatchEmbed):
@@ -22,6 +28,8 @@ class ConvStem(PatchEmbed):
             width that cannot be halved so often.
     """
 
+    kaiming: Literal["fan_in", "fan_out"] = "fan_out"
+
     def __init__(
         self,
         img_size: tuple[int, int],
@@ -34,30 +42,37 @@ class ConvStem(PatchEmbed):
         super().__init__(
             img_size, patch_size, in_chans, embed_dim, dynamic_img_size=dynamic_img_size
         )
-        p = patch_size[0]
-        if patch_size[0] != patch_size[1] or p & (p - 1):
-            raise UserError(f"patch_size {patch_size}: a conv stem wants 1, 2, 4, 8 ... both ways")
-        halvings = p.bit_length() - 1
-        layers: list[nn.Module] = []
-        chans = in_chans
-        for left in reversed(range(max(halvings, 1))):
-            width = embed_dim >> left
-            if width < 1:
-                raise UserError(f"embed_dim {embed_dim} is too small for patch_size {p}")
-            layers += [
-                nn.Conv2d(chans, width, 3, 2 if halvings else 1, 1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(inplace=True),
-            ]
-            chans = width
-        self.proj = nn.Sequential(*layers, nn.Conv2d(chans, embed_dim, 1))
+        self.proj = nn.Sequential(*self.layers(_widths(patch_size, in_chans, embed_dim)))
         for module in self.proj.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.kaiming_normal_(module.weight, mode=self.kaiming, nonlinearity="relu")
+
+    def layers(self, widths: Sequence[tuple[int, int]]) -> list[nn.Module]:
+        """From the image to tokens; `widths` are channels in and out of each convolution."""
+        stride = 1 if self.patch_size == (1, 1) else 2
+        convolutions = (m for pair in widths for m in _convolution(*pair, stride))
+        return [*convolutions, nn.Conv2d(widths[-1][1], widths[-1][1], 1)]
 
     def embed(self, x: Tensor) -> Tensor:
         """(B, C, h*p, w*p) -> (B, h*w, D)."""
         return self.proj(x).flatten(2).mT
+
+
+class PooledConvStem(ConvStem):
+    """3 x 3 convolutions with batch norm and ReLU, each pooled: (B, C, h*p, w*p) -> (B, h*w, D).
+
+    The tokens of Hassani et al. 2021, "Escaping the Big Data Paradigm with Compact Transformers":
+    a convolution sees every pixel, and the largest of 3 x 3 at every second pixel halves the map,
+    until a token is p x p pixels. The batch norm is not theirs. Widths and errors as in `ConvStem`;
+    p = 1 is one convolution without a pool.
+    """
+
+    kaiming = "fan_in"
+
+    def layers(self, widths: Sequence[tuple[int, int]]) -> list[nn.Module]:
+        """From the image to tokens."""
+        pools = [] if self.patch_size == (1, 1) else [nn.MaxPool2d(3, 2, 1)]
+        return [m for pair in widths for m in (*_convolution(*pair, 1), *pools)]
 
 
 class ShiftedPatchEmbed(PatchEmbed):
@@ -95,3 +110,22 @@ class ShiftedPatchEmbed(PatchEmbed):
         wide = F.pad(x, (j, j, i, i))
         moved = [wide[:, :, a : a + h, b : b + w] for a in (0, 2 * i) for b in (0, 2 * j)]
         return self.proj(self.norm(image_to_patches(torch.cat((x, *moved), 1), self.patch_size)))
+
+
+def _widths(patch_size: tuple[int, int], in_chans: int, embed_dim: int) -> list[tuple[int, int]]:
+    """Channels in and out of each convolution: they double up to D, one for each halving."""
+    p = patch_size[0]
+    if patch_size[0] != patch_size[1] or p & (p - 1):
+        raise UserError(f"patch_size {patch_size}: a conv stem wants 1, 2, 4, 8 ... both ways")
+    widths = [embed_dim >> left for left in reversed(range(max(p.bit_length() - 1, 1)))]
+    if widths[0] < 1:
+        raise UserError(f"embed_dim {embed_dim} is too small for patch_size {p}")
+    return list(pairwise([in_chans, *widths]))
+
+
+def _convolution(chans: int, width: int, stride: int) -> list[nn.Module]:
+    return [
+        nn.Conv2d(chans, width, 3, stride, 1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+    ]

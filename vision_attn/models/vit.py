@@ -12,7 +12,7 @@ from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed, Positions, RelativeBias, RotaryEmbed
 from vision_attn.layers.pool import attention_pool
-from vision_attn.layers.stem import ConvStem, ShiftedPatchEmbed
+from vision_attn.layers.stem import ConvStem, PooledConvStem, ShiftedPatchEmbed
 from vision_attn.models.mimetic import start_mimetic
 from vision_attn.ops.attention import Score
 
@@ -23,7 +23,12 @@ __all__ = [
     "vision_attn_vit",
 ]
 
-STEMS = {"linear": PatchEmbed, "conv": ConvStem, "shifted": ShiftedPatchEmbed}
+STEMS = {
+    "linear": PatchEmbed,
+    "conv": ConvStem,
+    "pooled": PooledConvStem,
+    "shifted": ShiftedPatchEmbed,
+}
 POOLS = ("avg", "token", "map")
 
 
@@ -46,7 +51,8 @@ class VisionTransformer(nn.Module):
         pos_embed: `learn`, `sincos2d`, `rel_bias` (one table a block), `rotary` or `none`. Without
             positions and with `avg` the output does not depend on the order of the tokens.
         stem: what makes tokens of the image: `linear`, one map of each patch; `conv`, a few
-            convolutions (`ConvStem`); `shifted`, patches of five shifts (`ShiftedPatchEmbed`).
+            convolutions (`ConvStem`), `pooled`, the same with max pools (`PooledConvStem`);
+            `shifted`, patches of five shifts (`ShiftedPatchEmbed`).
         lsa: locality self-attention (Lee et al. 2021), `LocalitySelfAttention` in every block.
         mimetic_init: attention that starts like that of a trained model (Trockman and Kolter 2023),
             see `start_mimetic`.
@@ -79,7 +85,7 @@ class VisionTransformer(nn.Module):
         *,
         init_values: float | None = None,
         pos_embed: Positions = "learn",
-        stem: Literal["linear", "conv", "shifted"] = "linear",
+        stem: Literal["linear", "conv", "pooled", "shifted"] = "linear",
         lsa: bool = False,
         mimetic_init: bool = False,
         dynamic_img_size: bool = False,
