@@ -23,7 +23,8 @@ MAY: dict[str, set[str]] = {
 }
 MAY["explain"] = MAY["training"] | {"training"}
 MAY["compare"] = MAY["explain"] | {"explain"}
-MAY["cli"] = MAY["compare"] | {"compare", "vision_attn"}
+MAY["arguments"] = {"errors"}
+MAY["cli"] = MAY["compare"] | {"arguments", "compare", "vision_attn"}
 
 
 def imported(source: str) -> Iterator[str]:

@@ -1,8 +1,6 @@
 """The command line. Heavy imports wait until a command needs them."""
 
 import argparse
-import json
-import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -10,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vision_attn import __version__
+from vision_attn.arguments import command_parser, merge_model_args, one_line, parse, strict_yaml
 from vision_attn.errors import UserError
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
     from vision_attn.compare.study import Study
 
 __all__ = ["main"]
@@ -30,9 +27,6 @@ COMMANDS = {
     "test": "measure one model on test images (LightningCLI)",
     "predict": "class probabilities of test images, as a CSV file (LightningCLI)",
 }
-
-
-LISTS = ("--models", "--sizes", "--controls")
 
 
 class _Top(argparse.ArgumentParser):
@@ -72,34 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser(command: str) -> "ArgumentParser":
-    from jsonargparse import ArgumentParser
-
-    _strict_yaml()
-    return ArgumentParser(
-        prog=f"vision-attn {command}",
-        description=COMMANDS[command],
-        exit_on_error=False,
-        parser_mode="strict_yaml",
-        allow_abbrev=False,
-    )
-
-
-def _parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
-    """Values of a command line, or a UserError of one line that names the key."""
-    from jsonargparse import ArgumentError
-
-    try:
-        return parser.parse_args(_lists(args))
-    except ArgumentError as e:
-        raise UserError(_one_line(e)) from e
-
-
 def _study(command: str, args: Sequence[str]) -> "tuple[Any, Study]":
     """All values of a command line, and the study that they describe."""
     from vision_attn.compare.study import Study
 
-    parser = _parser(command)
+    parser = command_parser(command, COMMANDS[command])
     parser.add_argument("--config", action="config", help="a YAML file of these options")
     parser.add_class_arguments(Study, None)
     parser.add_argument("--out", type=str, default="runs/compare", help="directory of the results")
@@ -109,88 +80,9 @@ def _study(command: str, args: Sequence[str]) -> "tuple[Any, Study]":
         default=None,
         help="processes; null is one a core, or one where there is a GPU",
     )
-    given = parser.instantiate_classes(_parse(parser, _merge_model_args(parser, args)))
+    given = parser.instantiate_classes(parse(parser, merge_model_args(parser, args)))
     fields = Study.__dataclass_fields__
     return given, Study(**{k: v for k, v in vars(given).items() if k in fields})
-
-
-def _merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
-    """`--args.MODEL.KEY VALUE` changes one argument; by itself it would replace all of MODEL's."""
-    from jsonargparse import get_loader
-
-    rest: list[str] = []
-    changes: list[tuple[str, str, Any]] = []
-    words = iter(args)
-    for word in words:
-        option = re.fullmatch(r"--args\.(.+)\.(\w+?)(?:=(.*))?", word)
-        if not option:
-            rest.append(word)
-            continue
-        model, key, text = option.groups()
-        text = next(words, None) if text is None else text
-        if text is None:
-            raise UserError(f"{word} has no value")
-        changes.append((model, key, get_loader("strict_yaml")(text)))
-    if not changes or {"-h", "--help"} & set(rest):
-        return rest
-    asked = [word for word in rest if not word.startswith("--print_config")]
-    merged = {model: dict(values) for model, values in _parse(parser, asked).args.items()}
-    for model, key, value in changes:
-        merged.setdefault(model, {})[key] = value
-    return [*rest, f"--args={json.dumps(merged)}"]
-
-
-def _one_line(error: Exception) -> str:
-    """What jsonargparse says, without its indented hints on every type it tried."""
-    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
-    lines[3:] = [line for line in lines[3:] if line.startswith("Given value:")]
-    return "; ".join(lines).replace(":; ", ": ")
-
-
-def _lists(args: Sequence[str]) -> list[str]:
-    """`--models vit,cnn` is short for `--models [vit,cnn]`, and so it is for sizes and controls."""
-    line: list[str] = []
-    for arg in args:
-        for name in LISTS:
-            if arg.startswith(f"{name}="):
-                line, arg = [*line, name], arg.removeprefix(f"{name}=")
-        short = line[-1:] in ([name] for name in LISTS) and not arg.startswith(("[", "-"))
-        line.append(f"[{arg}]" if short else arg)
-    return line
-
-
-def _strict_yaml() -> None:
-    """YAML as jsonargparse reads it (1e-3 is a number), less what it takes without a word.
-
-    A key that stands twice, of which the last would win, and 010, which would be 8, are errors.
-    """
-    import yaml
-    from jsonargparse import set_loader
-    from jsonargparse._loaders_dumpers import get_yaml_default_loader, yaml_load
-
-    base: Any = get_yaml_default_loader()
-
-    def check(node: yaml.Node) -> None:
-        if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    raise yaml.YAMLError(f"key {key.value!r} stands twice, {key.start_mark}")
-                seen.add(getattr(key, "value", ""))
-                check(value)
-        elif isinstance(node, yaml.SequenceNode):
-            for value in node.value:
-                check(value)
-        elif node.tag.endswith(":int") and re.fullmatch("[-+]?0[0-9_]+", node.value):
-            raise yaml.YAMLError(f"number {node.value} begins with 0, {node.start_mark}")
-
-    def load(text: str) -> Any:
-        node = yaml.compose(text, Loader=base)
-        if node is not None:
-            check(node)
-        return yaml_load(text)
-
-    set_loader("strict_yaml", load, exceptions=(yaml.YAMLError,))
 
 
 def _compare(args: Sequence[str]) -> int:
@@ -242,14 +134,14 @@ def _plot(args: Sequence[str]) -> int:
 
     from vision_attn.compare.report import report, terminal
 
-    parser = _parser("plot")
+    parser = command_parser("plot", COMMANDS["plot"])
     parser.add_argument(
         "dir", type=str, nargs="+", help="the --out of a compare, or a folder with results.csv"
     )
     parser.add_argument(
         "--out", type=str | None, default=None, help="where to; needed where several are joined"
     )
-    given = _parse(parser, args)
+    given = parse(parser, args)
     roots = [Path(root) for root in given.dir]
     for root in roots:
         if not root.is_dir():
@@ -282,7 +174,7 @@ def _budget(args: Sequence[str]) -> int:
 
 
 def _explain(args: Sequence[str]) -> int:
-    parser = _parser("explain")
+    parser = command_parser("explain", COMMANDS["explain"])
     parser.add_argument("--ckpt", type=str, required=True, help="of fit, or compare's last.ckpt")
     parser.add_argument("--image", type=str, nargs="+", required=True, help="image files")
     parser.add_argument("--out", type=str, required=True, help="a .png, or an .html to point at")
@@ -298,7 +190,7 @@ def _explain(args: Sequence[str]) -> int:
     parser.add_argument(
         "--convert", type=bool, default=False, help="grey images to colour, or colour to grey"
     )
-    given = _parse(parser, args)
+    given = parse(parser, args)
     layers, heads, query = (_numbers(n, given[n]) for n in ("layers", "heads", "query"))
     if query is not None and len(query) != 2:
         raise UserError(f"query {given.query!r} has {len(query)} numbers; wanted row,column")
@@ -342,13 +234,13 @@ def _diagnose(args: Sequence[str]) -> int:
         write,
     )
 
-    parser = _parser("diagnose")
+    parser = command_parser("diagnose", COMMANDS["diagnose"])
     parser.add_argument("--config", action="config", help="a YAML file of these options")
     parser.add_class_arguments(DataConfig, "data", skip={"val_fraction"})
     parser.add_argument("--out", type=str, default="runs/diagnose", help="directory of the results")
     parser.add_argument("--quick", action="store_true", help="little work, wide intervals: a trial")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
-    given = parser.instantiate_classes(_parse(parser, args))
+    given = parser.instantiate_classes(parse(parser, args))
     out, settings, console = Path(given.out), QUICK if given.quick else FULL, Console()
     check_out(out, given.overwrite)
     source = load(given.data)
@@ -392,9 +284,9 @@ def _lightning(args: Sequence[str]) -> int:
 
     from vision_attn.training.fit import AnyCLI, ClassifierCLI, names_class
 
-    _strict_yaml()
+    strict_yaml()
     try:
         (AnyCLI if names_class(args) else ClassifierCLI)(args)
     except (ArgumentError, MisconfigurationException) as e:
-        raise UserError(_one_line(e)) from e
+        raise UserError(one_line(e)) from e
     return 0
