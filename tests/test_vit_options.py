@@ -313,7 +313,7 @@ def test_other_vits_take_the_options_that_fit(name: str) -> None:
     ("name", "args", "message"),
     [
         ("vit", {"global_pool": "max"}, "global_pool='max' is not known.* avg, token, map"),
-        ("vit", {"stem": "cnov"}, "stem='cnov' is not known.* linear, conv, shifted"),
+        ("vit", {"stem": "cnov"}, "stem='cnov' is not known.* linear, conv, pooled, shifted"),
         ("vit", {"lsa": True, "scale": 0.5}, "scale is 0.5, but lsa learns it"),
         ("vit", {"mimetic_init": True, "projection": "per_head"}, "per_head.*wants 'full'"),
         ("vit", {"mimetic_init": True, "embed_dim": 18}, "dim 18 is not divisible by 4"),
