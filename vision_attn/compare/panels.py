@@ -91,7 +91,7 @@ def capacity(summary: pd.DataFrame, archs: Mapping[str, str] = NONE) -> Figure |
     panels[1].set_xlabel("parameters")
     handles = [handle(look[m], m) for m in sorted(look)]
     handles += [Line2D([], [], color="0.3", ls=s, label=f"{n:,} images") for n, s in lines.items()]
-    legend(figure, panels[0], handles, note(rows), outside=True)
+    legend(figure, panels[0], handles, note(rows.assign(model=rows["family"])), outside=True)
     return figure
 
 
