@@ -104,6 +104,15 @@ def test_ours_equal_the_explicit_path(case: str) -> None:
         assert_close(w, picked, rtol=0, atol=1e-6)
 
 
+def test_a_layer_that_is_named_twice_is_seen_once() -> None:
+    vit = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=3).eval()
+    for model, x in ((VisionTransformer(**SMALL), images()), (vit, images(32, 32))):
+        maps = attention_maps(model, x, layers=[2, 0, -1, 2])
+        assert list(maps.weights) == [2, 0]
+        assert hooks(model) == 0
+        assert not any("observer" in vars(m) for m in model.modules())
+
+
 @pytest.mark.parametrize("train", [False, True])
 def test_the_output_mode_and_hooks_stay(train: bool) -> None:
     model = VisionTransformer(**SMALL, attn_drop_rate=0.2, drop_path_rate=0.2).train(train)

@@ -114,14 +114,13 @@ def heads_of(layer: nn.Module) -> int:
 
 
 def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
-    """Numbers from 0 on of the layers asked for, in that order; None is all.
+    """Numbers from 0 on of the layers asked for, in that order, each once; None is all.
 
     Raises:
         UserError: a layer that there is not.
     """
     asked = range(count) if layers is None else layers
-    numbers: list[int] = row_index("layers", asked, count, None).tolist()
-    return numbers
+    return list(dict.fromkeys(row_index("layers", asked, count, None).tolist()))
 
 
 def tokens_of(model: nn.Module, images: Tensor) -> Tokens:
@@ -153,7 +152,7 @@ def observe(
 ) -> Any:
     """The model's output for (B, C, h, w); `see` is called once for each layer asked for.
 
-    Gradients, modes and random numbers are the caller's. What is compiled runs as it was before. A
+    Gradients, modes and random numbers are the caller's. What was compiled runs uncompiled. A
     block of timm that was told not to use the fused kernel uses it meanwhile, which moves its
     output by rounding.
 
@@ -170,8 +169,9 @@ def observe(
                 every[i].observer = _teller(i, every[i], see)  # type: ignore[assignment]
                 stack.callback(delattr, every[i], "observer")
         else:
-            told = {i: _timm_teller(i, see) for i in chosen}
-            stack.enter_context(watched_timm(every, tokens_of(model, images).count, told))
+            tokens = tokens_of(model, images).count
+            told = watched_timm(every, chosen, tokens, lambda **given: see(Heads(**given)))
+            stack.enter_context(told)
         return model.forward(images)  # not model(images), which may be compiled
 
 
@@ -209,7 +209,3 @@ def _near(layer: Any, grid_size: Pair, device: torch.device) -> dict[str, Any]:
 
     tabled = layer.relative_position_bias_table is not None
     return {"mask": rows(0), "bias": rows(1) if tabled else None, "causal": False}
-
-
-def _timm_teller(i: int, see: Callable[[Heads], None]) -> Callable[..., None]:
-    return lambda **given: see(Heads(layer=i, **given))

@@ -4,7 +4,7 @@ Its blocks call `F.scaled_dot_product_attention`, which torch's function mode sh
 norms, biases and masks are in what is seen.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -37,9 +37,12 @@ class _Calls(TorchFunctionMode):
 
 @contextmanager
 def watched_timm(
-    blocks: Sequence[nn.Module], tokens: int, told: Mapping[int, Callable[..., None]]
+    blocks: Sequence[nn.Module],
+    chosen: Sequence[int],
+    tokens: int,
+    told: Callable[..., None],
 ) -> Iterator[None]:
-    """Inside it `told[i]` is given, by keyword, block i's q, k, v, y, mask, bias, causal and scale.
+    """Inside it chosen blocks tell, by keyword: layer, q, k, v, y, mask, bias, causal, scale.
 
     While it lasts blocks use the fused kernel, which can be seen; afterwards what they used before.
 
@@ -72,7 +75,8 @@ def watched_timm(
             )
         seen.append(i)
         is_mask = attn_mask is not None and attn_mask.dtype == torch.bool
-        told[i](
+        told(
+            layer=i,
             q=query,
             k=key,
             v=value,
@@ -84,7 +88,7 @@ def watched_timm(
         )
 
     with ExitStack() as stack:
-        for i in told:
+        for i in chosen:
             block = blocks[i]
             enter = block.register_forward_pre_hook(lambda *_, i=i: inside.append(i))
             leave = block.register_forward_hook(lambda *_: inside.clear())
@@ -96,7 +100,7 @@ def watched_timm(
                     stack.callback(setattr, m, "fused_attn", False)
         stack.enter_context(_Calls(see))
         yield
-    missing = sorted(set(told) - set(seen))
+    missing = sorted(set(chosen) - set(seen))
     if missing:
         raise UserError(
             f"block {missing[0]}, a {type(blocks[missing[0]]).__name__}, does not call"

@@ -116,16 +116,16 @@ def _view(
     tokens = tokens_of(trained.model, x)
     every = attention_layers(trained.model)
     shown = layer_numbers(layers, len(every))
-    count = min(heads_of(every[i]) for i in shown)
-    asked = range(count) if heads is None else heads
+    count = min(heads_of(layer) for layer in every)
+    asked = row_index("heads", range(count) if heads is None else heads, count, None).tolist()
     found = attention_rollout(trained.model, x)
     return View(
         trained,
         names,
         pixels,
         tokens,
-        tuple(dict.fromkeys(shown)),
-        tuple(dict.fromkeys(row_index("heads", asked, count, None).tolist())),
+        tuple(shown),
+        tuple(dict.fromkeys(asked)),
         found.output.softmax(-1),
         found.relevance,
         _similarity(trained.model, tokens),
