@@ -8,11 +8,12 @@ import pytest
 from made_study import pairs, row, table
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import same_color
+from matplotlib.figure import Figure
 from torch.testing import assert_close
 
 from vision_attn.compare import figures, panels
 from vision_attn.compare.curves import protocol_split, summarise
-from vision_attn.compare.draw import render
+from vision_attn.compare.draw import percent, render
 from vision_attn.compare.laws import fit_law
 from vision_attn.compare.styles import looks
 
@@ -172,3 +173,10 @@ def test_attention_distance_by_layer() -> None:
     assert_close(lines, [[3.2, 3.5], [4.2, 4.5]])
     assert labels(figure) == ["layer 0", "layer 1"]
     assert panels.attention_distance(made[:0]) is None
+
+
+def test_a_tick_between_whole_per_cents_is_not_rounded() -> None:
+    axes = Figure().subplots()
+    percent(axes, "gap")
+    name = axes.yaxis.get_major_formatter()
+    assert [name(v) for v in (0.0, 0.575, 0.6, 1.0)] == ["0 %", "57.5 %", "60 %", "100 %"]

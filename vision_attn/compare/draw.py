@@ -111,7 +111,7 @@ def rotation(count: int) -> int:
 def percent(axes: Axes, label: str) -> None:
     """A share on the vertical axis, in per cent."""
     axes.set_ylabel(label, fontsize=FONT)
-    axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.0f} %")
+    axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
 
 
 def log_percent(axes: Axes) -> None:
