@@ -214,6 +214,38 @@ def test_lists_on_the_command_line(
     assert (got["models"], got["sizes"]) == (models, sizes)
 
 
+PART = """
+models: [vit, cnn, big=vit, cnn_b=cnn]
+args: {vit: {depth: 2}, big: {depth: 3}}
+match_to: {cnn: vit, cnn_b: big}
+"""
+
+
+@pytest.mark.parametrize(
+    ("argv", "models", "args", "match_to"),
+    [
+        ("", ["vit", "cnn", "big=vit", "cnn_b=cnn"], {"vit": 2, "big": 3}, ["cnn", "cnn_b"]),
+        ("--models vit,cnn", ["vit", "cnn"], {"vit": 2}, ["cnn"]),
+        ("--models=cnn_b,big", ["cnn_b=cnn", "big=vit"], {"vit": 2, "big": 3}, ["cnn_b"]),
+        ("--models new=vit --args.new.depth 4", ["new=vit"], {"vit": 2, "new": 4}, []),
+        ("--models vit,cnn --args.big.depth 4", ["vit", "cnn"], {"vit": 2}, ["cnn"]),
+    ],
+)  # fmt: skip
+def test_models_on_the_line_pick_from_the_file(
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    argv: str,
+    models: list[str],
+    args: dict[str, int],
+    match_to: list[str],
+) -> None:
+    Path("some.yaml").write_text(PART)
+    got = printed(f"compare --config some.yaml {argv}", capsys)
+    assert got["models"] == models
+    assert {name: of["depth"] for name, of in got["args"].items()} == args
+    assert list(got["match_to"]) == match_to
+
+
 @pytest.mark.parametrize("command", ["compare", "budget", "fit", "test"])
 def test_print_config_is_whole_and_loads_again(
     here: Path, capsys: pytest.CaptureFixture[str], command: str

@@ -1,4 +1,4 @@
-"""What the README shows is what is stored, and what it tells people to type is accepted."""
+"""What the README shows is what is stored, and what people are told to type is accepted."""
 
 import re
 import shlex
@@ -7,18 +7,23 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from vision_attn.cli import main
+from vision_attn.cli import _study, main
 from vision_attn.compare.curves import summarise
 from vision_attn.compare.report import markdown, read_results
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 STORED = ROOT / "docs" / "results" / "cifar10_cpu"
-COMMANDS = [
-    line.strip().split("#")[0]
-    for line in README.splitlines()
-    if re.match(r"    python train\.py (compare|budget)", line)
-]
+PAGES = [README, (ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8")]
+PAGES += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "configs").glob("*.yaml"))]
+COMMANDS = sorted(
+    {
+        line.strip(" #").split("#")[0].strip()
+        for page in PAGES
+        for line in page.splitlines()
+        if re.match(r"(    |#   )python train\.py (compare|budget)", line)
+    }
+)
 
 
 def test_table_is_the_stored_one() -> None:
@@ -48,6 +53,8 @@ def test_commands_are_accepted(
         main([*shlex.split(line)[2:], "--print_config"])
     assert stopped.value.code == 0
     assert "budget:" in capsys.readouterr().out
+    command, *args = shlex.split(line)[2:]
+    _study(command, args)[1].check()
 
 
 def test_code_runs() -> None:

@@ -10,7 +10,14 @@ from vision_attn.errors import UserError
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-__all__ = ["command_parser", "merge_model_args", "one_line", "parse", "strict_yaml"]
+__all__ = [
+    "command_parser",
+    "merge_model_args",
+    "one_line",
+    "parse",
+    "pick_models",
+    "strict_yaml",
+]
 
 LISTS = ("--models", "--sizes", "--controls")
 
@@ -58,11 +65,39 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
         changes.append((model, key, get_loader("strict_yaml")(text)))
     if not changes or {"-h", "--help"} & set(rest):
         return rest
-    asked = [word for word in rest if not word.startswith("--print_config")]
-    merged = {model: dict(values) for model, values in parse(parser, asked).args.items()}
+    merged = {model: dict(values) for model, values in parse(parser, _quiet(rest)).args.items()}
     for model, key, value in changes:
         merged.setdefault(model, {})[key] = value
     return [*rest, f"--args={json.dumps(merged)}"]
+
+
+def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
+    """`--models` picks from a file's models by label; what the file says of the others goes."""
+    from vision_attn.compare.study import label_of
+    from vision_attn.models import known_models
+
+    line = _lists(args)
+    if "--models" not in line or {"-h", "--help"} & set(line):
+        return line
+    rest = list(line)
+    while "--models" in rest:
+        at = rest.index("--models")
+        del rest[at : at + 2]
+    held = {label_of(entry): entry for entry in parse(parser, _quiet(rest)).models}
+    asked = parse(parser, _quiet(line))
+    models = [held.get(entry, entry) for entry in asked.models]
+    others = held.keys() - {label_of(entry) for entry in models}
+    args_left = {k: v for k, v in asked.args.items() if k not in others - {*known_models()}}
+    line += [f"--models={json.dumps(models)}", f"--args={json.dumps(args_left)}"]
+    if isinstance(asked.match_to, dict):
+        match_left = {k: v for k, v in asked.match_to.items() if k not in others}
+        line.append(f"--match_to={json.dumps(match_left)}")
+    return line
+
+
+def _quiet(args: Sequence[str]) -> list[str]:
+    """Without what prints and ends the program."""
+    return [word for word in args if not word.startswith("--print_config")]
 
 
 def one_line(error: Exception) -> str:

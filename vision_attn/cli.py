@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vision_attn import __version__
-from vision_attn.arguments import command_parser, merge_model_args, one_line, parse, strict_yaml
+from vision_attn.arguments import (
+    command_parser,
+    merge_model_args,
+    one_line,
+    parse,
+    pick_models,
+    strict_yaml,
+)
 from vision_attn.errors import UserError
 
 if TYPE_CHECKING:
@@ -80,7 +87,8 @@ def _study(command: str, args: Sequence[str]) -> "tuple[Any, Study]":
         default=None,
         help="processes; null is one a core, or one where there is a GPU",
     )
-    given = parser.instantiate_classes(parse(parser, merge_model_args(parser, args)))
+    line = pick_models(parser, merge_model_args(parser, args))
+    given = parser.instantiate_classes(parse(parser, line))
     fields = Study.__dataclass_fields__
     return given, Study(**{k: v for k, v in vars(given).items() if k in fields})
 

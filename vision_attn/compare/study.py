@@ -166,9 +166,11 @@ class Study:
                     f"args.{name} is for no model; models are {', '.join(near)}, timm:NAME"
                 )
         if isinstance(self.match_to, Mapping):
-            for name in self.match_to:
+            for name, target in self.match_to.items():
                 if self.archs.get(name) != "cnn":
                     raise UserError(f"match_to.{name} is no CNN of the study")
+                if target not in (*labels, *known_models()) and not target.startswith("timm:"):
+                    raise UserError(f"match_to.{name} is {target}, which is no model of the study")
         if self.precision not in SUPPORTED_PRECISION:
             raise UserError(
                 f"precision {self.precision!r} is not known; choose one of"
