@@ -70,7 +70,7 @@ def study(root: Path, **changes: Any) -> dict[str, Any]:
     content: dict[str, Any] = {
         "identity": {"data": {"name": "digits", "fingerprint": "f00d", "img_size": [8, 8]}},
         "args": {"vit": {"depth": 2}, "cnn": {"widths": [3, 5]}},
-        "study": {"models": ["vit", "cnn"], "sizes": [20, 50], "draws": 2, "batch_size": 16},
+        "starts": [{"models": ["vit", "cnn"], "sizes": [20, 50], "draws": 2, "batch_size": 16}],
         "costs": {
             "vit": {"params": 4321, "flops": 7654321, "matched": "none"},
             "cnn": {"params": 4300, "flops": 2000000, "matched": "params of vit"},

@@ -149,7 +149,7 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
     name = "<img src=x onerror=alert(1)>&\"'"
     rows = [row(name, 20, 0, 0.5), row("vit", 20, 0, 0.25), failed(name, 50, 1, "<b>&amp;</b>")]
     stored(tmp_path, rows)
-    study(tmp_path, machine={"cpu": "<i>fast</i>"}, study={"models": ["</pre><script>"]})
+    study(tmp_path, machine={"cpu": "<i>fast</i>"}, starts=[{"models": ["</pre><script>"]}])
     report(tmp_path)
     read = Reader((tmp_path / "report.html").read_text())
     assert read.open == []
@@ -170,7 +170,7 @@ def test_configuration_runs_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored(tmp_path, pairs(20, [0.5], [0.25]))
-    held = study(tmp_path)["study"]
+    (held,) = study(tmp_path)["starts"]
     report(tmp_path)
     read = Reader((tmp_path / "report.html").read_text())
     assert "python train.py compare --config study-config.yaml --out DIR" in read.text
@@ -186,6 +186,20 @@ def test_configuration_runs_again(
     assert stopped.value.code == 0
     printed = yaml.safe_load(capsys.readouterr().out)
     assert {k: printed[k] for k in held} == held
+
+
+def test_every_start_has_its_command(tmp_path: Path) -> None:
+    stored(tmp_path, pairs(20, [0.5], [0.25]))
+    starts = [{"models": ["vit", "cnn"], "draws": 2}, {"models": ["vit"], "draws": 5}]
+    study(tmp_path, starts=starts)
+    report(tmp_path)
+    read = Reader((tmp_path / "report.html").read_text())
+    links = read.all("a")
+    assert [link["download"] for link in links] == ["study-config-1.yaml", "study-config-2.yaml"]
+    for link, start in zip(links, starts, strict=True):
+        assert f"compare --config {link['download']} --out DIR" in read.text
+        saved = base64.b64decode(link["href"].split(",")[1]).decode()
+        assert yaml.safe_load(saved) == start
 
 
 @pytest.mark.parametrize(

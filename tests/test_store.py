@@ -5,7 +5,7 @@ import itertools
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import torch
 import yaml
 
 from vision_attn.compare.grid import Cell, Plan, plan
-from vision_attn.compare.store import COLUMNS, Store, as_json, write_text
+from vision_attn.compare.store import COLUMNS, Store
 from vision_attn.compare.study import Budget, Study
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
+from vision_attn.files import as_json, write_text
 from vision_attn.training.optim import OptimConfig
 
 DESIGN = (
@@ -222,6 +223,47 @@ def test_a_study_may_grow(store: Store, source: Source, change: dict[str, Any]) 
     assert held["costs"]["cnn"]["matched"] == "params of vit"
 
 
+def started(store: Store, source: Source, *changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """The starts that study.yaml keeps after these."""
+    for change in changes:
+        study = replace(STUDY, **change)
+        with store.open(study, plan(study, source), source):
+            pass
+    return yaml.safe_load((store.root / "study.yaml").read_text())["starts"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ([{}], [{}]),
+        ([{"draws": 3, "sizes": [20, 50]}], [{"draws": 3, "sizes": [20, 50]}]),  # covers the first
+        ([{"models": ["cnn"]}], [{}]),  # is covered by it
+        ([{"draws": 3, "models": ["vit"]}], [{}, {"draws": 3, "models": ["vit"]}]),
+        ([{"sizes": [50]}, {"sizes": [50, 20]}], [{"sizes": [50, 20]}]),
+        ([{"sizes": [50]}, {"controls": ["none", "shuffled"]}],
+         [{"sizes": [50]}, {"controls": ["none", "shuffled"]}]),
+        ([{"budget": Budget(epochs=2)}], [{}, {"budget": Budget(epochs=2)}]),
+        ([{"budget": Budget(steps=400, epochs=2)}], [{"budget": Budget(steps=400, epochs=2)}]),
+        ([{"measure": True}, {"checkpoint": True}], [{"measure": True}, {"checkpoint": True}]),
+        ([{"data": DataConfig(root="elsewhere")}], [{"data": DataConfig(root="elsewhere")}]),
+    ],
+)  # fmt: skip
+def test_study_yaml_keeps_what_makes_all_runs_again(
+    store: Store, source: Source, changes: list[dict[str, Any]], kept: list[dict[str, Any]]
+) -> None:
+    want = [json.loads(json.dumps(asdict(replace(STUDY, **change)))) for change in kept]
+    assert started(store, source, *changes) == want
+
+
+def test_an_earlier_study_yaml_goes_on(store: Store, source: Source) -> None:
+    file = store.root / "study.yaml"
+    held = yaml.safe_load(file.read_text())
+    held["study"] = held.pop("starts")[0]
+    file.write_text(yaml.safe_dump(held))
+    got = started(store, source, {"draws": 3, "models": ["vit"]})
+    assert [s["draws"] for s in got] == [STUDY.draws, 3]
+
+
 def test_arguments_of_a_model_left_out_still_bind(store: Store, source: Source) -> None:
     less = replace(STUDY, models=["cnn"])
     with store.open(less, plan(less, source), source):
@@ -233,8 +275,8 @@ def test_arguments_of_a_model_left_out_still_bind(store: Store, source: Source) 
 
 def test_study_yaml_says_what_was_run(store: Store, made: Plan) -> None:
     held = yaml.safe_load((store.root / "study.yaml").read_text())
-    assert held["study"]["optim"]["lr"] == 1e-3
-    assert held["study"]["sizes"] == [20]
+    assert held["starts"][0]["optim"]["lr"] == 1e-3
+    assert held["starts"][0]["sizes"] == [20]
     assert held["costs"]["vit"]["params"] == made.costs["vit"].params
     assert held["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert {"cores", "gpu", "python"} <= held["machine"].keys()

@@ -83,7 +83,7 @@ def test_every_file_is_there(finished: Path) -> None:
         assert ElementTree.parse(finished / f"{name}.svg").getroot().tag.endswith("svg")
     assert (finished / "table.md").read_text() == markdown(read_results(finished))
     held = yaml.safe_load((finished / "study.yaml").read_text())
-    assert held["study"]["sizes"] == [20, 50]
+    assert held["starts"][0]["sizes"] == [20, 50]
     assert held["args"] == STUDY["args"]
 
 

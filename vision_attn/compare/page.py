@@ -4,12 +4,14 @@ import base64
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import yaml
 
 from vision_attn.compare.page_style import STYLE
 from vision_attn.compare.stored import Stored
+from vision_attn.compare.study import starts
 from vision_attn.compare.tables import Block
 
 __all__ = ["MARK", "Picture", "page"]
@@ -47,7 +49,6 @@ def page(
     remarks: Sequence[str],
     pictures: Sequence[Picture],
     blocks: Sequence[Block],
-    command: str,
 ) -> str:
     """The page as HTML; every text in it is escaped.
 
@@ -57,7 +58,6 @@ def page(
         verdict: the sentences at the top.
         remarks: sentences below them.
         pictures, blocks: figures and tables, in order.
-        command: line that runs the study again.
     """
     body = [
         _tag("h1", title),
@@ -75,7 +75,7 @@ def page(
         *(_table(b) for b in blocks),
         *_failures(stored.results),
         _tag("h2", "How to run it again"),
-        *_again(stored, command),
+        *_again(stored),
         *_machines(stored),
     ]
     return "\n".join(
@@ -182,30 +182,33 @@ def _failures(results: pd.DataFrame) -> Iterable[str]:
         yield _table(Block(f"{_count(len(failed), 'run')} failed and counts nowhere", names, rows))
 
 
-def _again(stored: Stored, command: str) -> Iterable[str]:
-    """The command, and the resolved configuration of each study to save or to copy."""
-    configs = {n: s["study"] for n, s in stored.studies.items() if "study" in s}
-    if not configs:
+def _again(stored: Stored) -> Iterable[str]:
+    """Every configuration that the directories were started with, to save, and its command."""
+    several = len(stored.studies) > 1
+    parts: list[tuple[str, str, dict[str, Any]]] = []
+    for name, study in stored.studies.items():
+        word = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+        configs = starts(study)
+        for i, config in enumerate(configs, 1):
+            file = "study-config" + f"-{word}" * several + f"-{i}" * (len(configs) > 1) + ".yaml"
+            parts.append((file, word if several else "DIR", config))
+    if not parts:
         yield _tag("p", "No study.yaml is stored beside these results.")
         return
+    one = len(parts) == 1
     yield _tag(
         "p",
-        "Save the configuration below, which has every option as it was resolved, and run:"
-        if len(configs) == 1
-        else "Save each configuration below, which has every option as it was resolved, and run it"
-        " into a directory of its own:",
+        f"Save the configuration{'s' * (not one)} below, with every option as it was resolved, and"
+        f" run{'' if one else ' one after the other'}:",
     )
-    yield _tag("pre", command, 'class="command"')
-    for name, config in configs.items():
-        file = "study-config.yaml" if len(configs) == 1 else f"study-config-{name}.yaml"
-        file = "".join(c if c.isalnum() or c in "-_." else "-" for c in file)
+    lines = [f"python train.py compare --config {file} --out {out}" for file, out, _ in parts]
+    yield _tag("pre", "\n".join(lines), 'class="command"')
+    for file, _, config in parts:
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         link = html.escape(file)
         uri = _uri("application/yaml", text.encode())
         yield f'<p><a download="{link}" href="{uri}">Save {link}</a></p>'
-        shown = "open" if len(configs) == 1 else ""
-        yield f"<details {shown}>{_tag('summary', f'Configuration of {name}')}{_tag('pre', text)}"
-        yield "</details>"
+        yield f"<details {'open' * one}>{_tag('summary', file)}{_tag('pre', text)}</details>"
 
 
 def _machines(stored: Stored) -> Iterable[str]:

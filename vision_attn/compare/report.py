@@ -15,7 +15,6 @@ from vision_attn.compare.join import join
 from vision_attn.compare.laws import data_multiplier
 from vision_attn.compare.page import MARK, Picture, page
 from vision_attn.compare.remarks import about_controls, about_one, about_split
-from vision_attn.compare.store import write_bytes, write_text
 from vision_attn.compare.stored import Stored, read_results
 from vision_attn.compare.styles import pair
 from vision_attn.compare.tables import (
@@ -27,6 +26,7 @@ from vision_attn.compare.tables import (
 )
 from vision_attn.compare.verdict import verdict
 from vision_attn.errors import UserError
+from vision_attn.files import write_bytes, write_text
 
 __all__ = ["markdown", "read_results", "report", "terminal"]
 
@@ -118,5 +118,4 @@ def _page(stored: Stored, pictures: Sequence[Picture], laws_of: Sequence[Block])
     blocks.append(details.matching(results, stored.studies))
     if len(stored.tuning):
         blocks.append(details.tuning(stored.tuning))
-    command = "python train.py compare --config study-config.yaml --out DIR"
-    return page(stored, title, sentences, remarks, pictures, blocks, command)
+    return page(stored, title, sentences, remarks, pictures, blocks)

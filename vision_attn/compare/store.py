@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import os
 import platform
 import shutil
@@ -19,11 +18,12 @@ import yaml
 from filelock import FileLock, Timeout
 
 from vision_attn.compare.grid import Cell, Plan
-from vision_attn.compare.study import Study
+from vision_attn.compare.study import Study, covers, starts
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
+from vision_attn.files import as_json, plain, write_text
 
-__all__ = ["COLUMNS", "Store", "as_json", "write_bytes", "write_text"]
+__all__ = ["COLUMNS", "Store"]
 
 COLUMNS = (
     "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
@@ -35,33 +35,6 @@ GROWS = (
     "models", "args", "sizes", "draws", "seeds", "controls", "match_to", "checkpoint", "measure",
 )  # fmt: skip
 """Parts of a study that may change from one start to the next: they add cells, or files to one."""
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write beside, then rename: a reader never sees half a file."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(content)
-    beside.replace(path)
-
-
-def write_text(path: Path, text: str) -> None:
-    """The same for text."""
-    write_bytes(path, text.encode())
-
-
-def as_json(value: Any) -> str:
-    """Strict JSON: a number that is not finite is null, never the word NaN."""
-
-    def clean(v: Any) -> Any:
-        if isinstance(v, dict):
-            return {str(k): clean(x) for k, x in v.items()}
-        if isinstance(v, (list, tuple)):
-            return [clean(x) for x in v]
-        if hasattr(v, "item"):
-            v = v.item()
-        return None if isinstance(v, float) and not math.isfinite(v) else v
-
-    return json.dumps(clean(value), indent=2, allow_nan=False) + "\n"
 
 
 class Store:
@@ -117,7 +90,10 @@ class Store:
             text["args"] = held["args"] | text["args"]
             for name, value in held.get("identity", {}).get("budget", {}).items():
                 text["identity"]["budget"][name] = text["identity"]["budget"][name] or value
-            text["study"] = _plain(asdict(study))
+            start = plain(asdict(study))
+            text["starts"] = [s for s in starts(held) if not covers(start, s)]
+            if not any(covers(s, start) for s in text["starts"]):
+                text["starts"].append(start)
             text["costs"] = held.get("costs", {}) | {
                 m: {**asdict(c), "matched": plan.matched[m]} for m, c in plan.costs.items()
             }
@@ -171,7 +147,7 @@ class Store:
             "matched": cell.matched,
             **result,
         }
-        write_text(scratch / "result.json", as_json({**row, "config": _plain(asdict(c))}))
+        write_text(scratch / "result.json", as_json({**row, "config": plain(asdict(c))}))
         final = self.cells / cell.key
         if final.exists():  # a failed or broken one
             shutil.rmtree(final)
@@ -240,7 +216,7 @@ def _identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
         k: v | ({} if study.archs[k] == k else {"arch": study.archs[k]})
         for k, v in plan.args.items()
     }
-    return {"identity": _plain(kept), "args": _plain(args)}
+    return {"identity": plain(kept), "args": plain(args)}
 
 
 def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
@@ -249,11 +225,6 @@ def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
     return flat
-
-
-def _plain(value: Any) -> Any:
-    """Only what YAML and JSON hold: tuples become lists."""
-    return json.loads(json.dumps(value))
 
 
 def _machine() -> dict[str, Any]:

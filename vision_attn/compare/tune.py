@@ -10,11 +10,12 @@ from typing import Any
 from scipy.stats import qmc
 
 from vision_attn.compare.grid import Cell, Plan, with_config
-from vision_attn.compare.store import Store, write_text
+from vision_attn.compare.store import Store
 from vision_attn.compare.study import Study
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
+from vision_attn.files import write_text
 from vision_attn.training.optim import OptimConfig
 
 __all__ = ["settings", "tune"]
