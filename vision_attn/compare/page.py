@@ -34,12 +34,14 @@ class Picture:
         caption: how to read it.
         alt: what it shows, for those who do not see it.
         svg: the picture.
+        tall: higher than wide; two others have room beside it.
     """
 
     title: str
     caption: str
     alt: str
     svg: bytes
+    tall: bool
 
 
 def page(
@@ -111,8 +113,9 @@ def _uri(kind: str, content: bytes) -> str:
 
 def _figure(picture: Picture) -> str:
     alt = html.escape(picture.alt)
+    kind = ' class="tall"' if picture.tall else ""
     return (
-        f'<figure><img src="{_uri("image/svg+xml", picture.svg)}" alt="{alt}">'
+        f'<figure{kind}><img src="{_uri("image/svg+xml", picture.svg)}" alt="{alt}">'
         f"<figcaption>{_tag('b', picture.title + '.')} {html.escape(picture.caption)}</figcaption>"
         "</figure>"
     )

@@ -20,6 +20,7 @@ p, li { max-width: 48rem; overflow-wrap: anywhere; }
 .figures { display: grid; gap: 1.6rem 2rem; grid-template-columns: repeat(auto-fit,
   minmax(min(100%, 27rem), 1fr)); align-items: start; }
 figure { margin: 0; min-width: 0; }
+figure.tall { grid-row: span 2; }
 figure img { display: block; width: 100%; max-width: 38rem; height: auto; margin: 0 auto; }
 figcaption { font-size: .9rem; color: #3b4148; max-width: 38rem; margin: .3rem auto 0; }
 figcaption b { color: #1a1d21; }

@@ -55,7 +55,11 @@ def report(roots: Path | Sequence[Path], out: Path | None = None) -> pd.DataFram
     fits = laws(stored.results)
     drawn = gallery(stored, fits[0])
     svgs = {plot.name: render(plot.figure, "svg", plot.name) for plot in drawn}
-    pictures = [Picture(p.title, p.caption, p.alt, svgs[p.name]) for p in drawn]
+    pictures = [
+        Picture(p.title, p.caption, p.alt, svgs[p.name], tall=wide < high)
+        for p in drawn
+        for wide, high in [p.figure.get_size_inches()]
+    ]
     text = _page(stored, pictures, details.laws(*fits))
     place.mkdir(parents=True, exist_ok=True)
     for name, table in (("training", stored.training), ("attention", stored.attention)):
