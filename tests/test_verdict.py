@@ -168,6 +168,7 @@ def test_growth_names_what_was_not_fitted() -> None:
     [
         ((2.5, 2.0, 3.0, "", np.nan), "needs 2.5 times (2 to 3) the images"),
         ((2.5, 2.0, np.inf, "", np.nan), "needs 2.5 times (2 to beyond the data) the images"),
+        ((2.5, 0.0, np.inf, "", np.nan), "needs 2.5 times (not bounded by these draws) the images"),
         ((2.5, np.nan, np.nan, "", np.nan), "needs 2.5 times the images"),
         ((np.nan, 1.0, np.inf, "> 4", 4.0), "needs more than 4 times the images"),
         ((np.nan, 0.0, 0.5, "< 0.5", 0.5), "needs less than 0.5 times the images"),

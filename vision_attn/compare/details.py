@@ -155,4 +155,6 @@ def _times(row: Any) -> str:
     if row["bound"]:
         return str(row["bound"])
     text = f"{row['multiplier']:.2f}"
+    if row["low"] == 0 and row["high"] == float("inf"):
+        return f"{text} (not bounded)"
     return text if pd.isna(row["low"]) else f"{text} ({row['low']:.2f} to {row['high']:.2f})"

@@ -234,6 +234,8 @@ def _times(row: pd.Series) -> str:
     text = f"{row['multiplier']:.2g} times"
     if np.isnan(row["low"]):
         return text
+    if row["low"] == 0 and np.isinf(row["high"]):
+        return f"{text} (not bounded by these draws)"
     top = f"to {row['high']:.2g}" if np.isfinite(row["high"]) else "to beyond the data"
     return f"{text} ({row['low']:.2g} {top})"
 
