@@ -352,10 +352,10 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(_: object) -> int:
+    def interrupt(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vision_attn.cli._plot", interrupt)
+    monkeypatch.setattr("vision_attn.commands.study.plot", interrupt)
     assert main(["plot", "x"]) == 130
     assert len(capsys.readouterr().err.splitlines()) == 1
 

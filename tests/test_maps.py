@@ -12,7 +12,8 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.explain import attention_maps
-from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+from vision_attn.layers.neighborhood import NeighborhoodAttention
+from vision_attn.layers.window import WindowAttention
 from vision_attn.models import (
     ConvInitVisionTransformer,
     DenseClassifier,

@@ -20,8 +20,10 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 from vision_attn.data.augment import AugmentConfig
-from vision_attn.data.module import Batches, ImageData, Stream
-from vision_attn.data.sources import Files, Source
+from vision_attn.data.batches import Batches, Stream
+from vision_attn.data.folder import Files
+from vision_attn.data.module import ImageData
+from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.training.classifier import Classifier
 

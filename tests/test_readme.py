@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from vision_attn.cli import _study, main
+from vision_attn.cli import main
+from vision_attn.commands.study import study_of
 from vision_attn.compare.curves import summarise
 from vision_attn.compare.report import markdown, read_results
 
@@ -54,7 +55,7 @@ def test_commands_are_accepted(
     assert stopped.value.code == 0
     assert "budget:" in capsys.readouterr().out
     command, *args = shlex.split(line)[2:]
-    _study(command, args)[1].check()
+    study_of(command, "", args)[1].check()
 
 
 def test_code_runs() -> None:

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
 from vision_attn.data.augment import AugmentConfig
-from vision_attn.data.module import ImageBatches
+from vision_attn.data.batches import ImageBatches
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.data.subsets import Subset, subset
 from vision_attn.training.classifier import Classifier

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from vision_attn.data.augment import AugmentConfig
+from vision_attn.data.folder import Files
 from vision_attn.data.module import ImageData
-from vision_attn.data.sources import DataConfig, Files, Source, load
+from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 
 Pixels = NDArray[np.uint8]

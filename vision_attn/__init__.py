@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from vision_attn.layers.block import EncoderBlock
     from vision_attn.layers.conv import AttentionConv2d
     from vision_attn.layers.cross import MultiHeadAttention
-    from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
     from vision_attn.layers.locality import LocalitySelfAttention
+    from vision_attn.layers.neighborhood import NeighborhoodAttention
     from vision_attn.layers.spatial import SelfAttention2d, add_attention
+    from vision_attn.layers.window import WindowAttention
     from vision_attn.models.cnn import SmallCNN
     from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
     from vision_attn.models.dense import DenseClassifier
@@ -64,13 +65,13 @@ _HOME = {
     "LocalitySelfAttention": "vision_attn.layers.locality",
     "MultiHeadAttention": "vision_attn.layers.cross",
     "MultiHeadSelfAttention": "vision_attn.layers.attention",
-    "NeighborhoodAttention": "vision_attn.layers.local",
+    "NeighborhoodAttention": "vision_attn.layers.neighborhood",
     "SelfAttention": "vision_attn.layers.attention",
     "SelfAttention2d": "vision_attn.layers.spatial",
     "SetPredictor": "vision_attn.models.detr",
     "SmallCNN": "vision_attn.models.cnn",
     "VisionTransformer": "vision_attn.models.vit",
-    "WindowAttention": "vision_attn.layers.local",
+    "WindowAttention": "vision_attn.layers.window",
     "add_attention": "vision_attn.layers.spatial",
     "attention_statistics": "vision_attn.ops.statistics",
     "pad_images": "vision_attn.ops.batching",

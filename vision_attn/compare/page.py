@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from vision_attn.compare.identity import starts
 from vision_attn.compare.page_style import STYLE
 from vision_attn.compare.stored import Stored
-from vision_attn.compare.study import starts
 from vision_attn.compare.tables import Block
 
 __all__ = ["MARK", "Picture", "page"]

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from vision_attn.compare.styles import number
+from vision_attn.compare.words import points
 
 __all__ = ["about_controls", "about_one", "about_split"]
 
@@ -25,9 +25,9 @@ def about_split(table: pd.DataFrame, first: str, second: str) -> str:
     for i in dict.fromkeys((0, len(table) - 1)):
         r = table.iloc[i]
         parts.append(
-            f"at {int(r['size']):,} images {_p(r['total'])}, of which"
-            f" {_p(r['undertraining'])} come from undertraining and"
-            f" {_p(r['generalisation'])} are left under equal updates"
+            f"at {int(r['size']):,} images {points(r['total'])}, of which"
+            f" {points(r['undertraining'])} come from undertraining and"
+            f" {points(r['generalisation'])} are left under equal updates"
         )
     return f"Under equal epochs {first} - {second} is " + "; ".join(parts) + "."
 
@@ -53,7 +53,3 @@ def about_controls(summary: pd.DataFrame) -> list[str]:
         if parts:
             said.append(f"{words} " + "; ".join(parts) + ".")
     return said
-
-
-def _p(share: float) -> str:
-    return f"{number(100 * share, '.1f')} points"

@@ -18,7 +18,8 @@ import yaml
 from filelock import FileLock, Timeout
 
 from vision_attn.compare.grid import Cell, Plan
-from vision_attn.compare.study import Study, covers, starts
+from vision_attn.compare.identity import covers, identity, refuse_other, starts
+from vision_attn.compare.study import Study
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text
@@ -30,11 +31,6 @@ COLUMNS = (
     "val_acc", "test_acc", "train_loss", "test_loss", "gap", "fitted", "seconds",
     "images_per_second", "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
 )  # fmt: skip
-
-GROWS = (
-    "models", "args", "sizes", "draws", "seeds", "controls", "match_to", "checkpoint", "measure",
-)  # fmt: skip
-"""Parts of a study that may change from one start to the next: they add cells, or files to one."""
 
 
 class Store:
@@ -54,24 +50,7 @@ class Store:
             if self.root.is_file() or (self.root.is_dir() and any(self.root.iterdir())):
                 raise UserError(f"out {self.root} exists and is no study; choose a new directory")
             return
-        wanted = _identity(study, plan, source)
-        old, new = _flat(held["identity"]), _flat(wanted["identity"])
-        for key in sorted({*old, *new}, key=lambda k: (k == "data.fingerprint", k)):
-            if key.split(".")[0] in GROWS:  # as directories of an earlier version have it
-                continue
-            if key.startswith("budget.") and None in (old.get(key), new.get(key)):
-                continue  # a protocol more
-            if old.get(key) != new.get(key):
-                raise UserError(
-                    f"out {self.root} holds a study with {key} {old.get(key)}, this one has"
-                    f" {new.get(key)}; choose another directory"
-                )
-        for model, args in wanted["args"].items():
-            if held["args"].get(model, args) != args:
-                raise UserError(
-                    f"out {self.root} holds {model} with {held['args'][model]}, this study has"
-                    f" {args}; choose another directory"
-                )
+        refuse_other(self.root, held, identity(study, plan, source))
 
     @contextmanager
     def open(self, study: Study, plan: Plan, source: Source) -> Iterator[None]:
@@ -86,7 +65,7 @@ class Store:
             for left in self.cells.glob(".tmp-*"):
                 shutil.rmtree(left)
             held = self._held() or {"args": {}}
-            text = _identity(study, plan, source)
+            text = identity(study, plan, source)
             text["args"] = held["args"] | text["args"]
             for name, value in held.get("identity", {}).get("budget", {}).items():
                 text["identity"]["budget"][name] = text["identity"]["budget"][name] or value
@@ -199,32 +178,6 @@ class Store:
         if not isinstance(held, dict) or not {"identity", "args"} <= held.keys():
             raise UserError(f"{self.root / 'study.yaml'} is not a study of this program")
         return held
-
-
-def _identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
-    """What must not change within a directory: all that decides a result beside the grid's axes."""
-    kept = {k: v for k, v in asdict(study).items() if k not in GROWS}
-    if not study.tune:
-        del kept["tune"], kept["tuning"]
-    kept["data"] = {
-        "name": source.name,
-        "fingerprint": source.fingerprint,
-        "img_size": source.img_size,
-        "val_fraction": study.data.val_fraction,
-    }
-    args = {
-        k: v | ({} if study.archs[k] == k else {"arch": study.archs[k]})
-        for k, v in plan.args.items()
-    }
-    return {"identity": plain(kept), "args": plain(args)}
-
-
-def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """`{"optim": {"lr": 0.1}}` as `{"optim.lr": 0.1}`."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
-    return flat
 
 
 def _machine() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from vision_attn.models.budget import Match
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import Control
 
-__all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "covers", "label_of", "starts"]
+__all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of"]
 
 DEFAULT_STEPS = 400
 
@@ -198,27 +198,3 @@ def label_of(entry: str) -> str:
 def arch_of(entry: str) -> str:
     """`vit` of `small=vit`."""
     return entry.rpartition("=")[2]
-
-
-def starts(held: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Configurations that a directory was started with, from its study.yaml."""
-    return list(held.get("starts") or [s for s in [held.get("study")] if s])
-
-
-def covers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether a start with one configuration runs all that a start with the other does.
-
-    Both are of one directory, so they differ only in what may grow there.
-    """
-    sets, counts = ("models", "sizes", "controls"), ("draws", "seeds", "checkpoint", "measure")
-    if not {*sets, *counts, "budget"} <= one.keys() & other.keys():
-        return False
-
-    def protocols(study: Mapping[str, Any]) -> set[str]:
-        return {name for name, value in study["budget"].items() if value} or {"steps"}
-
-    return (
-        all(set(other[k]) <= set(one[k]) for k in sets)
-        and all(other[k] <= one[k] for k in counts)
-        and protocols(other) <= protocols(one)
-    )

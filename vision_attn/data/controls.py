@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vision_attn.data.sources import Files, Source
+from vision_attn.data.folder import Files
+from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 
 __all__ = ["permute_pixels", "shuffle_labels"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from vision_attn.data.augment import Normalise
-from vision_attn.data.module import Batches, Request, Stream
+from vision_attn.data.batches import Batches, Request, Stream
 from vision_attn.data.scenes import Scenes, make_scenes
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.data.subsets import subset

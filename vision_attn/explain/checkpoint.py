@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vision_attn.data.augment import Normalise
-from vision_attn.data.sources import Files
+from vision_attn.data.folder import Files
 from vision_attn.errors import UserError
 from vision_attn.models import create_model
 

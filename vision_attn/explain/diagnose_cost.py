@@ -23,7 +23,8 @@ from vision_attn.explain.diagnose_common import (
     span,
 )
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+from vision_attn.layers.neighborhood import NeighborhoodAttention
+from vision_attn.layers.window import WindowAttention
 
 __all__ = ["PeakMemory", "measure_cost"]
 

@@ -1,9 +1,6 @@
 """The claims about attention, measured: one table, one figure and a few sentences for each."""
 
 import io
-import json
-import math
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +23,7 @@ from vision_attn.explain.diagnose_models import Models
 from vision_attn.explain.diagnose_order import measure_order
 from vision_attn.explain.diagnose_scale import measure_scale
 from vision_attn.explain.diagnose_self import measure_self
+from vision_attn.files import as_json, write_bytes, write_text
 
 __all__ = ["FULL", "QUICK", "check_out", "diagnose", "terminal", "write"]
 
@@ -106,16 +104,15 @@ def write(claims: Sequence[Claim], settings: Settings, out: Path) -> None:
         }
         for c in claims
     }
-    text = json.dumps(_plain({"about": about, "claims": found}), indent=2, allow_nan=False)
-    _replace(out / "diagnose.json", f"{text}\n".encode())
-    _replace(out / "diagnose.md", markdown(claims, about).encode())
+    write_text(out / "diagnose.json", as_json({"about": about, "claims": found}))
+    write_text(out / "diagnose.md", markdown(claims, about))
     for claim in claims:
         for name, table in claim.tables.items():
             content = table.raw.to_csv(index=False, lineterminator="\n")
-            _replace(out / f"{claim.name}_{name}.csv", content.encode())
+            write_text(out / f"{claim.name}_{name}.csv", content)
         image = io.BytesIO()
         claim.figure.savefig(image, format="png", dpi=130)
-        _replace(out / f"{claim.name}.png", image.getvalue())
+        write_bytes(out / f"{claim.name}.png", image.getvalue())
 
 
 def markdown(claims: Sequence[Claim], about: dict[str, Any]) -> str:
@@ -164,20 +161,3 @@ def _cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
             cells.append(f"{float(f'{mean:.4g}'):g}{half}")
         rows.append([*cells, f"{row['count']:.0f}"])
     return [*summary.by, *summary.values, "repeats"], rows
-
-
-def _plain(value: Any) -> Any:
-    """Values that strict JSON has: what is not finite is null."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Written beside, then renamed: nobody reads half a file."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(content)
-    beside.replace(path)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from vision_attn.data.module import ImageBatches
+from vision_attn.data.batches import ImageBatches
 from vision_attn.errors import UserError
 from vision_attn.explain.observe import Heads, attention_layers, observe, tokens_of
 from vision_attn.ops.statistics import attention_statistics

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vision_attn.errors import UserError
 from vision_attn.explain.view import View
+from vision_attn.files import write_bytes
 
 __all__ = ["MAX_PANELS", "blend", "draw"]
 
@@ -90,7 +91,7 @@ def draw(view: View, out: Path, token: int | None) -> None:
                     _mark(axes[r, c], view, token)
     content = BytesIO()
     figure.savefig(content, format="png", dpi=150)
-    out.write_bytes(content.getvalue())
+    write_bytes(out, content.getvalue())
 
 
 def _answer(part: Any, view: View, i: int, token: int | None) -> None:

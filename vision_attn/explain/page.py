@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vision_attn.errors import UserError
 from vision_attn.explain.view import View
+from vision_attn.files import write_text
 
 __all__ = ["MAX_BYTES", "write"]
 
@@ -76,7 +77,7 @@ def write(view: View, out: Path, token: int | None) -> None:
     template = files("vision_attn.explain").joinpath("page.html").read_text(encoding="utf-8")
     # a class or a file may be called </script>
     text = json.dumps(data).replace("<", "\\u003c")
-    out.write_text(template.replace("{{data}}", text), encoding="utf-8")
+    write_text(out, template.replace("{{data}}", text))
 
 
 def _levels(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

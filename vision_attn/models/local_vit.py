@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import Positions
-from vision_attn.layers.local import NeighborhoodAttention
+from vision_attn.layers.neighborhood import NeighborhoodAttention
 from vision_attn.models.vit import VisionTransformer, no_pretrained
 
 __all__ = ["LocalBlock", "LocalVisionTransformer", "vision_attn_local_vit"]

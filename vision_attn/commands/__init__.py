@@ -1,0 +1,1 @@
+"""The command line, a module for the commands of each part. Heavy imports wait until needed."""
