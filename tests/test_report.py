@@ -238,9 +238,8 @@ def test_join_takes_the_same_run_once(tmp_path: Path) -> None:
     assert sorted(yaml.safe_load((out / "studies.yaml").read_text())) == ["one", "other"]
     page = (out / "report.html").read_text()
     for name in ("one", "other"):
-        assert f"compare --config study-config-{name}.yaml --out {name}\n" in page.replace(
-            "<", "\n<"
-        )
+        assert f"compare --config study-config-{name}.yaml --out {name}\n" in page
+    assert "python train.py plot one other --out DIR</pre>" in page
     _check_place(out)  # its own report may be written again
     again = report(out)
     pd.testing.assert_frame_equal(again, results, check_dtype=False)

@@ -205,6 +205,9 @@ def _again(stored: Stored) -> Iterable[str]:
         f" run{'' if one else ' one after the other'}:",
     )
     lines = [f"python train.py compare --config {file} --out {out}" for file, out, _ in parts]
+    if several:
+        outs = " ".join(dict.fromkeys(out for _, out, _ in parts))
+        lines.append(f"python train.py plot {outs} --out DIR")
     yield _tag("pre", "\n".join(lines), 'class="command"')
     for file, _, config in parts:
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
