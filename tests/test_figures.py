@@ -58,17 +58,30 @@ def test_a_long_legend_takes_no_room_from_the_axes(count: int) -> None:
 
 
 def test_controls_show_only_models_that_have_one() -> None:
-    rows = [
-        row("vit", 20, 0, 0.5),
-        row("cnn", 20, 0, 0.6),
-        row("vit", 20, 0, 0.1, control="shuffled"),
-    ]
-    assert figures.controls(summarise(table(rows[:2]))) is None
+    rows = [row(m, n, 0, 0.5 + n / 1000) for m in ("vit", "cnn") for n in (100, 200)]
+    rows += [row("vit", n, 0, 0.1, control="shuffled") for n in (100, 200)]
+    assert figures.controls(summarise(table(rows[:4]))) is None
     figure = figures.controls(summarise(table(rows)))
     assert figure is not None
     styles = {x.get_linestyle(): list(x.get_ydata()) for x in figure.axes[0].lines}
-    assert styles == {"-": [0.5], ":": [0.1]}
+    assert styles == {"-": [0.6, 0.7], ":": [0.1, 0.1]}
     assert labels(figure) == ["vit (123 k parameters)", "images as they are", "labels shuffled"]
+
+
+def test_controls_of_one_size_stand_side_by_side() -> None:
+    shares = {("vit", "none"): 0.5, ("vit", "shuffled"): 0.1, ("cnn", "none"): 0.6}
+    shares[("cnn", "shuffled")] = 0.2
+    rows = [row(m, 20, 0, share, control=c) for (m, c), share in shares.items()]
+    figure = figures.controls(summarise(table(rows)))
+    assert figure is not None
+    (axes,) = figure.axes
+    names = [t.get_text() for t in axes.get_xticklabels()]
+    assert names == ["images as they are", "labels shuffled"]
+    points = [c for c in axes.collections if isinstance(c, PathCollection)]
+    cnn, vit = (np.asarray(c.get_offsets()) for c in points)
+    assert_close(cnn.ravel(), np.array([-0.05, 0.6, 0.95, 0.2]))
+    assert_close(vit.ravel(), np.array([0.05, 0.5, 1.05, 0.1]))
+    assert labels(figure) == ["cnn (1.23 M parameters)", "vit (123 k parameters)"]
 
 
 def test_law_is_solid_where_fitted_and_dashed_where_it_forecasts() -> None:

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from vision_attn.compare.draw import (
     FONT,
     MANY,
+    NAMES,
     canvas,
     legend,
     line,
@@ -60,12 +61,24 @@ def controls(summary: pd.DataFrame, archs: Mapping[str, str] = NONE) -> Figure |
         return None
     figure, axes = canvas()
     look = looks(summary["model"], archs)
-    for (model, control), rows in summary.groupby(["model", "control"], sort=True):
-        line(axes, rows, "test_acc", look[str(model)], LINES[str(control)])
-    sizes(axes, summary["size"])
+    handles, text = model_handles(summary, look), note(summary)
+    if summary["size"].nunique() > 1:
+        for (model, control), rows in summary.groupby(["model", "control"], sort=True):
+            line(axes, rows, "test_acc", look[str(model)], LINES[str(control)])
+        sizes(axes, summary["size"])
+        handles += style_handles(summary["control"])
+    else:  # the controls side by side
+        held = [name for name in NAMES if name in set(summary["control"])]
+        for i, (model, rows) in enumerate(summary.groupby("model", sort=True)):
+            x = rows["control"].map(held.index) + 0.1 * (i - (len(look) - 1) / 2)
+            colour = look[str(model)].colour
+            axes.vlines(x, rows["test_acc_low"], rows["test_acc_high"], color=colour, lw=2)
+            points(axes, x, rows["test_acc_mean"], rows["fitted"], look[str(model)])
+        axes.set_xticks(range(len(held)), [NAMES[name] for name in held])
+        axes.set_xlim(-0.5, len(held) - 0.5)
+        text = text.replace("band:", "bar:")
     percent(axes, "test accuracy")
-    handles = model_handles(summary, look) + style_handles(summary["control"])
-    legend(figure, axes, handles, note(summary))
+    legend(figure, axes, handles, text)
     return figure
 
 
