@@ -9,6 +9,7 @@ from vision_attn.compare.curves import differences, error_ratio
 from vision_attn.compare.laws import PowerLaw
 from vision_attn.compare.styles import number
 from vision_attn.compare.tables import Block, value
+from vision_attn.compare.words import unbounded
 
 __all__ = ["distances", "laws", "matching", "pairs", "split", "tuning"]
 
@@ -155,6 +156,6 @@ def _times(row: Any) -> str:
     if row["bound"]:
         return str(row["bound"])
     text = f"{row['multiplier']:.2f}"
-    if row["low"] == 0 and row["high"] == float("inf"):
+    if unbounded(row):
         return f"{text} (not bounded)"
     return text if pd.isna(row["low"]) else f"{text} ({row['low']:.2f} to {row['high']:.2f})"

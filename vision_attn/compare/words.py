@@ -18,6 +18,7 @@ __all__ = [
     "points",
     "points_with",
     "times",
+    "unbounded",
 ]
 
 
@@ -93,6 +94,11 @@ def change_interval(values: pd.Series, show: Callable[[float], str]) -> str:
     return f" (change {show(mean)}, 95 % interval {show(low)} to {show(high)}, {len(values)} draws)"
 
 
+def unbounded(row: pd.Series) -> bool:
+    """Whether the interval of a row of `data_multiplier` holds every number of images."""
+    return bool(row["low"] == 0 and np.isinf(row["high"]))
+
+
 def times(row: pd.Series) -> str:
     """A row of `data_multiplier`: how many times, within what, or its bound."""
     if row["bound"]:
@@ -101,7 +107,7 @@ def times(row: pd.Series) -> str:
     text = f"{row['multiplier']:.2g} times"
     if np.isnan(row["low"]):
         return text
-    if row["low"] == 0 and np.isinf(row["high"]):
+    if unbounded(row):
         return f"{text} (not bounded by these draws)"
     top = f"to {row['high']:.2g}" if np.isfinite(row["high"]) else "to beyond the data"
     return f"{text} ({row['low']:.2g} {top})"
