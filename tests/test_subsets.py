@@ -1,13 +1,17 @@
 """Subsets are nested, balanced, apart from validation, and the same on any machine."""
 
 import hashlib
+import json
 import random
+import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
@@ -69,18 +73,33 @@ def test_digits_draw_0_are_these_images_for_ever(
         assert taken.train[:10].tolist() == [37, 58, 66, 75, 79, 88, 99, 100, 111, 123]
 
 
-@pytest.mark.parametrize("counts", [(11, 11, 11), (23, 5, 13, 2), (7, 59)])
+def validation(order: list[int], labels: Labels, counts: tuple[int, ...]) -> list[int]:
+    """A tenth of each class, in dealt order: rounded down, then up from the smallest number on."""
+    wanted = round(len(labels) * 0.1)
+    share = [wanted * n / len(labels) for n in counts]
+    number = [max(int(x), 1) for x in share]
+    hands = [[i for i in order if labels[i] == c] for c in range(len(counts))]
+    while sum(number) < wanted:
+        open_ones = [c for c in range(len(counts)) if number[c] < share[c]]
+        fewest = min(number[c] for c in open_ones)
+        nexts = [hands[c][fewest] for c in open_ones if number[c] == fewest]
+        number[labels[min(nexts, key=order.index)]] += 1
+    val = {i for hand, n in zip(hands, number, strict=True) for i in hand[:n]}
+    return [i for i in order if i in val]
+
+
+@pytest.mark.parametrize("counts", [(11, 11, 11), (23, 5, 13, 3), (7, 59), (3, 97, 37, 101)])
 @pytest.mark.parametrize("draw", [0, 7])
 def test_equals_dealing_by_hand(counts: tuple[int, ...], draw: int) -> None:
     labels = pool(counts)
     order = dealt(list(range(len(labels))), labels, "x", draw)
     assert deal(labels, name="x", draw=draw).tolist() == order
-    held = round(len(labels) * 0.1)
-    left = dealt(order[held:], labels, "x", draw)
+    val = validation(order, labels, counts)
+    left = dealt([i for i in order if i not in val], labels, "x", draw)
     size = len(counts) + 1
     taken = take(labels, size, draw, name="x")
     assert taken.train.tolist() == sorted(left[:size])
-    assert taken.val.tolist() == sorted(order[: min(held, size)])
+    assert taken.val.tolist() == sorted(val[:size])
 
 
 @pytest.mark.parametrize("draw", [0, 1, 2])
@@ -157,14 +176,62 @@ def test_another_process_with_another_hash_seed_agrees() -> None:
     assert done.stdout.decode().strip() == take(labels, 11, 2, name="x").hash
 
 
-def test_a_class_of_one_is_named_with_its_counts() -> None:
-    labels = np.array([0] * 9 + [1])
-    with pytest.raises(UserError, match=r"size 5 .*class 1 of digits has 1 images, 1 after"):
-        take(labels, 5, draw=0)
-    with pytest.raises(UserError, match=r"class 1 of digits has 1 images, 0 after .*take all 9"):
-        take(labels, 5, draw=8)
-    assert np.bincount(labels[take(labels, 3, draw=0).train]).tolist() == [2, 1]
-    assert len(take(labels, None).train) == 9
+@pytest.mark.parametrize("draw", range(5))
+@pytest.mark.parametrize(
+    ("counts", "val"),
+    [((20, 1000), [2, 100]), ((1000, 31, 20), [99, 4, 2]), ((4, 1000), [1, 99]), ((3, 2), [1, 1]),
+     ((7, 7, 7, 1201), [1, 1, 1, 119])],
+)  # fmt: skip
+def test_case_39_rare_class_keeps_its_share(
+    counts: tuple[int, ...], val: list[int], draw: int
+) -> None:
+    labels = pool(counts)
+    taken = take(labels, None, draw)
+    assert np.bincount(labels[taken.val]).tolist() == val
+    rest = [n - v for n, v in zip(counts, val, strict=True)]
+    assert np.bincount(labels[taken.train]).tolist() == rest
+    assert sorted([*taken.train.tolist(), *taken.val.tolist()]) == list(range(sum(counts)))
+
+
+@pytest.mark.parametrize("draw", range(3))
+@pytest.mark.parametrize("fraction", [0.1, 0.23, 0.5])
+@pytest.mark.parametrize("counts", [(20, 1000), (23, 11, 113, 59), (61, 67, 71)])
+def test_case_39_every_class_is_within_one_image_of_its_share(
+    counts: tuple[int, ...], fraction: float, draw: int
+) -> None:
+    labels = pool(counts)
+    whole = take(labels, None, draw, val_fraction=fraction)
+    got = np.bincount(labels[whole.val], minlength=len(counts))
+    share = round(sum(counts) * fraction) * np.array(counts) / sum(counts)
+    assert got.sum() == round(sum(counts) * fraction)
+    assert (abs(got - share) < 1).all()
+    for size in (len(counts), 2 * len(counts) + 1, 17):
+        taken = take(labels, size, draw, val_fraction=fraction)
+        assert np.ptp(np.bincount(labels[taken.train], minlength=len(counts))) <= 1
+        assert not set(taken.train.tolist()) & set(whole.val.tolist())
+        assert set(taken.val.tolist()) <= set(whole.val.tolist())
+        assert len(taken.val) == min(size, len(whole.val))
+        assert np.bincount(labels[taken.val], minlength=len(counts)).all()
+
+
+@pytest.mark.parametrize("size", [None, 3, 5])
+@pytest.mark.parametrize("draw", [0, 8])
+def test_case_39_a_class_of_one_is_named_with_its_counts(size: int | None, draw: int) -> None:
+    wanted = (
+        "class 1 of digits has 1 image, and validation takes 1 (data.val_fraction 0.1): none is"
+        " left to train on; wanted 2 or more images"
+    )
+    with pytest.raises(UserError, match=re.escape(wanted)):
+        take(np.array([0] * 9 + [1]), size, draw)
+    with pytest.raises(UserError, match="class rare of digits has 1 image, and"):
+        take(np.array([0] * 9 + [1]), size, draw, classes=("often", "rare"))
+
+
+def test_case_74_one_image_a_class() -> None:
+    with pytest.raises(UserError, match="class 0 of digits has 1 image, and validation takes 1"):
+        take(np.arange(10), None)
+    both = take(np.arange(20) % 10, None)
+    assert np.bincount(both.train % 10).tolist() == np.bincount(both.val % 10).tolist() == [1] * 10
 
 
 def test_fewer_images_than_classes(digits: Labels) -> None:
@@ -199,7 +266,28 @@ def test_unbalanced_pool_is_balanced_as_far_as_it_goes(counts: tuple[int, ...], 
     assert len(everything.train) == sum(counts) - round(sum(counts) * 0.1)
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 0.99])
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 0.99, float("nan")])
 def test_validation_must_leave_something(fraction: float) -> None:
-    with pytest.raises(UserError, match=f"data.val_fraction {fraction}"):
+    with pytest.raises(UserError, match=rf"data\.val_fraction {fraction}"):
         take(pool((5, 6)), None, val_fraction=fraction)
+
+
+RESULTS = Path(__file__).parents[1] / "docs/results"
+
+
+def test_stored_subsets_are_dealt_as_they_were(digits: Labels) -> None:
+    cells = [json.loads(p.read_text()) for p in RESULTS.glob("cifar*/cells/*/result.json")]
+    given = {
+        (c["size"], c["draw"], c["config"]["val_fraction"], c["subset"])
+        for c in cells if c["status"] == "ok"
+    }  # fmt: skip
+    assert len(given) == 18
+    cifar = np.repeat(np.arange(10), 5000)  # a folder of ten classes, in their order
+    for size, draw, fraction, digest in given:
+        taken = take(cifar, size, draw, name="folder", val_fraction=fraction)
+        assert taken.hash == digest
+        assert np.ptp(np.bincount(cifar[taken.val])) <= 1
+    table = pd.read_csv(RESULTS / "digits/results.csv")
+    rows = {(int(n), int(d), h) for n, d, h in table[["size", "draw", "subset"]].to_numpy()}
+    assert len(rows) == 18
+    assert {take(digits, size, draw).hash == digest for size, draw, digest in rows} == {True}

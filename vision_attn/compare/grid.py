@@ -127,6 +127,7 @@ def _images(study: Study, source: Source, draw: int, size: Any) -> int:
         size=None if size == "all" else size,
         num_classes=len(source.classes),
         val_fraction=study.data.val_fraction,
+        classes=source.classes,
     )
     return len(dealt.train)
 

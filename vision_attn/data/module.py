@@ -78,6 +78,7 @@ class ImageData(L.LightningDataModule):
             size=size,
             num_classes=len(self.source.classes),
             val_fraction=val_fraction,
+            classes=self.source.classes,
         )
         self.augment.check_batch(min(batch_size, len(self.subset.train)))
         self.mean, self.std = _statistics(self.source.train_images, self.subset.train)

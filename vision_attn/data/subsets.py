@@ -2,11 +2,12 @@
 
 Every image gets a rank from a keyed hash of its number, not from a random generator, whose stream
 may change with a library's version. Images are then dealt out class by class in rounds: any prefix
-of that order is balanced to within one image, and prefixes are nested. Validation is dealt first,
-and what it leaves is dealt anew.
+of that order is balanced to within one image, and prefixes are nested. Validation is taken first,
+from each class in proportion to its images, and what it leaves is dealt anew.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,6 +39,13 @@ def deal(
     labels: NDArray[np.int64], *, name: str, draw: int, among: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """The order of all images, or of those in `among`, classes in turn: (n,) -> (n,)."""
+    return _rounds(labels, name, draw, among)[0]
+
+
+def _rounds(
+    labels: NDArray[np.int64], name: str, draw: int, among: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The order of `deal`, and the round in which each image of it is dealt: (n,) twice."""
     if among is None:
         among = np.arange(len(labels))
     count, labels = len(labels), labels[among]
@@ -47,7 +55,29 @@ def deal(
     for label in np.unique(labels):
         members = by_class[labels[by_class] == label]
         round_of[members] = np.arange(len(members))
-    return among[np.lexsort((keys, round_of))]
+    order = np.lexsort((keys, round_of))
+    return among[order], round_of[order]
+
+
+def _validation(
+    labels: NDArray[np.int64], name: str, draw: int, fraction: float, counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The order of all images cut in two: validation and the rest.
+
+    A class gives its share of the images that validation wants, rounded down or up, and one at
+    least. Those with the fewest so far are rounded up first, then by key, as classes are dealt:
+    where they are of one size, or nearly, validation is balanced to within one image.
+    """
+    order, round_of = _rounds(labels, name, draw)
+    wanted = max(round(len(labels) * fraction), 1)
+    share, rest = np.divmod(wanted * counts, len(labels))
+    last = np.where(share > 0, share + (rest > 0), 1)  # rounded up
+    share = np.maximum(share, 1)
+    classes = labels[order]
+    taken = round_of < share[classes]
+    up = np.flatnonzero((round_of == share[classes]) & (round_of < last[classes]))
+    taken[up[: max(wanted - int(share.sum()), 0)]] = True
+    return order[taken], order[~taken]
 
 
 def subset(
@@ -58,28 +88,41 @@ def subset(
     size: int | None,
     num_classes: int,
     val_fraction: float = 0.1,
+    classes: Sequence[str] = (),
 ) -> Subset:
     """`size` training images (None is all that validation leaves), and validation no larger.
+
+    Validation holds each class in proportion, and one image of it at least. Where the subset is
+    smaller, validation is cut to its size, classes in turn, as the subset itself is.
 
     Args:
         labels: class of each image of the pool, (n,).
         name: data set, part of the key.
         draw: which of the many possible subsets.
         val_fraction: share of the pool held out before any subset is taken.
+        classes: their names, for messages; numbers without them.
 
     Raises:
-        UserError: fewer images than classes, more than there are, or a class that runs out before
-            the subset is balanced; with the counts.
+        UserError: fewer images than classes, more than there are, a class with no image to train
+            or to validate on, or one that runs out before the subset is balanced; with the counts.
     """
+
+    def named(label: int) -> str:
+        return f"class {classes[label] if classes else label} of {name}"
+
     counts = np.bincount(labels, minlength=num_classes)
     if not 0 < val_fraction < 1:
         raise UserError(f"data.val_fraction {val_fraction} is not between 0 and 1")
-    order = deal(labels, name=name, draw=draw)
-    held = max(round(len(labels) * val_fraction), 1)
-    val, pool = order[:held], order[held:]
-    if not len(pool):
+    if not counts.all():
+        raise UserError(f"{named(int(counts.argmin()))} has 0 images; wanted 2 or more")
+    val, pool = _validation(labels, name, draw, val_fraction, counts)
+    left = np.bincount(labels[pool], minlength=num_classes)
+    if not left.all():
+        least = int(left.argmin())
         raise UserError(
-            f"data.val_fraction {val_fraction} takes all {len(labels)} training images of {name}"
+            f"{named(least)} has {counts[least]} image{'s' * (counts[least] != 1)}, and"
+            f" validation takes {counts[least]} (data.val_fraction {val_fraction}): none is left to"
+            f" train on; wanted {'a smaller fraction' if counts[least] > 1 else '2 or more images'}"
         )
     # a round that validation cut in two would put two classes out of step
     pool = deal(labels, name=name, draw=draw, among=pool)
@@ -90,20 +133,17 @@ def subset(
     elif size > len(pool):
         raise UserError(
             f"size {size} is larger than the {len(pool)} training images of {name}"
-            f" ({len(labels)} less {held} for validation)"
+            f" ({len(labels)} less {len(val)} for validation)"
         )
     elif size < len(pool):
-        left = np.bincount(labels[pool], minlength=num_classes)
         least = int(left.argmin())
         most = left[least] * num_classes + np.count_nonzero(left > left[least])
         if size > most:
-            fix = f"the largest balanced size is {most}, or take all {len(pool)}"
             raise UserError(
-                f"size {size} cannot be balanced: class {least} of {name} has"
-                f" {counts[least]} images, {left[least]} after validation, and"
-                f" {-(-size // num_classes)} are wanted;"
-                f" {fix if left[least] else f'take all {len(pool)}'}"
+                f"size {size} cannot be balanced: {named(least)} has {counts[least]} images,"
+                f" {left[least]} after validation, and {-(-size // num_classes)} are wanted;"
+                f" the largest balanced size is {most}, or take all {len(pool)}"
             )
     train = np.sort(pool[:size])
     digest = hashlib.blake2b(train.astype("<i8").tobytes(), digest_size=8).hexdigest()
-    return Subset(train=train, val=np.sort(val[: min(held, size)]), hash=digest)
+    return Subset(train=train, val=np.sort(val[:size]), hash=digest)
