@@ -119,10 +119,11 @@ def subset(
     left = np.bincount(labels[pool], minlength=num_classes)
     if not left.all():
         least = int(left.argmin())
+        had = int(counts[least])
         raise UserError(
-            f"{named(least)} has {counts[least]} image{'s' * (counts[least] != 1)}, and"
-            f" validation takes {counts[least]} (data.val_fraction {val_fraction}): none is left to"
-            f" train on; wanted {'a smaller fraction' if counts[least] > 1 else '2 or more images'}"
+            f"{named(least)} has {had} image{'s' * (had > 1)}, and validation takes {had}"
+            f" (data.val_fraction {val_fraction}): none is left to train on;"
+            f" wanted {'a smaller fraction' if had > 1 else '2 or more images'}"
         )
     # a round that validation cut in two would put two classes out of step
     pool = deal(labels, name=name, draw=draw, among=pool)
