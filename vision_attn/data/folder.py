@@ -1,7 +1,11 @@
 """A folder of images, train/<class>/* and test/<class>/*: in memory, or on disk until asked for."""
 
+import os
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vision_attn.errors import UserError
+from vision_attn.data.images import channels, decode, endings, named, upright_size
+from vision_attn.errors import UserError, printable
 
 __all__ = ["Files", "read_folder"]
 
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+_NO_DATA = {"__MACOSX"}
+"""What a Mac puts into archives; names that begin with a dot are no data either."""
 
 
 @dataclass(frozen=True)
@@ -29,117 +35,227 @@ class Files:
 
     def __getitem__(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
         """(n,) indices -> uint8 (n, C, h, w)."""
-        return np.stack([_decode(self.paths[i], self.chans, self.img_size) for i in index])
+        paths = [self.paths[i] for i in index]
+        return np.stack([decode(p, _content(p), self.chans, self.img_size) for p in paths])
 
 
 def read_folder(root: Path, img_size: int | None, memory_mb: int) -> dict[str, Any]:
     """Classes, images and labels under root/train/<class>/* and root/test/<class>/*.
 
     Images are uint8 (n, C, h, w), or `Files` where they need more than `memory_mb`; each is decoded
-    once in either case.
+    once in either case. Folders inside a class belong to it, and links are followed. Names that
+    begin with a dot are left out; `notes` count what else is, and what is odd, a line each.
 
     Raises:
-        UserError: folders or classes that lack, images of several sizes without `img_size`, a file
+        UserError: a missing folder or class, images of several sizes without `img_size`, a file
             that is no image.
     """
     for part in ("train", "test"):
         if not (root / part).is_dir():
-            raise UserError(f"data.root {root} has no folder {part}/; wanted {part}/<class>/*")
-    classes = tuple(sorted(p.name for p in (root / "train").iterdir() if p.is_dir()))
-    if len(classes) < 2:
-        raise UserError(f"{root / 'train'} has {len(classes)} class folders; wanted 2 or more")
-    extra = {p.name for p in (root / "test").iterdir() if p.is_dir()} - set(classes)
-    if extra:
-        raise UserError(f"class {min(extra)!r} is in {root / 'test'} and not in {root / 'train'}")
-    paths: dict[str, list[str]] = {}
-    labels: dict[str, NDArray[np.int64]] = {}
-    for part in ("train", "test"):
-        paths[part], ids = [], []
-        for i, name in enumerate(classes):
-            here = root / part / name
-            found = sorted(
-                str(p)
-                for p in (here.rglob("*") if here.is_dir() else ())
-                if p.suffix.lower() in _SUFFIXES and p.is_file()
-            )
-            if not found:
-                raise UserError(f"class {name!r} has no images: {here} is empty or missing")
-            paths[part] += found
-            ids += [i] * len(found)
-        labels[part] = np.array(ids, np.int64)
-    chans, size = _look(paths["train"] + paths["test"], img_size)
-    every = len(paths["train"]) + len(paths["test"])
-    fits = every * chans * size[0] * size[1] <= memory_mb * 2**20
-    images: dict[str, NDArray[np.uint8] | Files] = {}
-    for part in ("train", "test"):
-        files = Files(tuple(paths[part]), chans, size)
-        spans = [slice(i, i + 256) for i in range(0, len(files), 256)]
-        array = np.empty((len(files), chans, *size), np.uint8) if fits else None
+            raise UserError(f"data.root {root} {_what(root)} train/<class>/* and test/<class>/*")
+    skipped: Counter[str] = Counter()
+    classes, paths, labels = _list(root, skipped)
+    train, test = paths
+    notes = [_counted(root, skipped)] if skipped else []
+    lacking = [printable(c) for i, c in enumerate(classes) if i not in set(labels[1].tolist())]
+    if lacking:
+        notes.append(f"{root / 'test'} has no images of class {', '.join(lacking)}")
+    with ThreadPoolExecutor() as pool:
+        chans, size, note = _look([*train, *test], img_size, pool)
+        notes += note
+        fits = (len(train) + len(test)) * chans * size[0] * size[1] <= memory_mb * 2**20
+        wanted = size if img_size else None
+        images: list[NDArray[np.uint8] | Files] = []
+        digests: list[list[bytes]] = []
+        for part in paths:
+            array = np.empty((len(part), chans, *size), np.uint8) if fits else None
+            digest = [b""] * len(part)
 
-        def decode(span: slice, files: Files = files, array: Any = array) -> None:
-            for i in range(*span.indices(len(files))):  # opened in full even when not kept, so
-                image = _decode(files.paths[i], chans, size)  # that no epoch dies of a broken file
-                if array is not None:
-                    array[i] = image
+            def read(
+                span: slice, part: Sequence[str] = part, array: Any = array,
+                digest: list[bytes] = digest,
+            ) -> None:  # fmt: skip
+                for i in range(*span.indices(len(part))):
+                    content = _content(part[i])
+                    digest[i] = blake2b(content, digest_size=16).digest()
+                    # decoded even when not kept, so that no epoch dies of a broken file
+                    image = decode(part[i], content, chans, wanted)
+                    if image.shape[1:] != size:
+                        raise _differ(train[0], part[i])
+                    if array is not None:
+                        array[i] = image
 
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(decode, spans))
-        images[part] = files if array is None else array
+            list(pool.map(read, [slice(i, i + 256) for i in range(0, len(part), 256)]))
+            images.append(Files(tuple(part), chans, size) if array is None else array)
+            digests.append(digest)
     return {
-        "classes": classes,
+        "classes": tuple(map(printable, classes)),
         "flip": True,
-        "train_images": images["train"],
-        "train_labels": labels["train"],
-        "test_images": images["test"],
-        "test_labels": labels["test"],
+        "train_images": images[0],
+        "train_labels": labels[0],
+        "test_images": images[1],
+        "test_labels": labels[1],
+        "notes": (*notes, *_copies(root, paths, digests, labels[0])),
     }
 
 
-def _look(paths: list[str], img_size: int | None) -> tuple[int, tuple[int, int]]:
-    """Channels and size of a folder's images, from their headers."""
-    grey, first = True, ("", (0, 0))
-    for path in paths:
-        with _named(path), Image.open(path) as image:
-            grey = grey and image.mode in ("1", "L", "I", "I;16", "F", "LA")
-            if img_size is None and first[0] and image.size != first[1]:
-                raise UserError(
-                    f"images differ in size: {first[0]} is {first[1][1]} x {first[1][0]}, {path} is"
-                    f" {image.size[1]} x {image.size[0]}; give data.img_size to resize them"
-                )
-            first = first if first[0] else (path, image.size)
-    size = (img_size, img_size) if img_size else (first[1][1], first[1][0])
-    return 1 if grey else 3, size
+def _what(root: Path) -> str:
+    """What is wrong with a root, as part of a sentence that goes on with what was wanted."""
+    if not root.exists():
+        return "does not exist; wanted a folder with"
+    if not root.is_dir():
+        return "is a file; wanted a folder with"
+    return f"has no folder {'train' if not (root / 'train').is_dir() else 'test'}/; wanted"
 
 
-def _decode(path: str, chans: int, img_size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A file as uint8 (C, h, w): the middle, cut to the wanted shape, then resized."""
-    with _named(path), Image.open(path) as image:
-        if image.mode.startswith("I;16"):  # whose conversion to 8 bits clips where it should scale
-            grey = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        elif image.mode in ("I", "F"):
-            raise UserError(f"{path} has pixels of 32 bits in one channel; wanted 8 or 16")
+def _list(
+    root: Path, skipped: Counter[str]
+) -> tuple[list[str], tuple[list[str], list[str]], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Classes of train, and paths and class numbers of train and of test."""
+    folders: dict[str, list[str]] = {}
+    for part in ("train", "test"):
+        folders[part] = []
+        for entry in _entries(str(root / part)):
+            if entry.is_dir():
+                folders[part].append(entry.name)
+            else:
+                skipped["beside the class folders"] += 1
+    classes = folders["train"]
+    if len(classes) < 2:
+        raise UserError(f"{root / 'train'} has {len(classes)} class folders; wanted 2 or more")
+    extra = sorted(set(folders["test"]) - set(classes))
+    if extra:
+        raise UserError(f"class {extra[0]!r} is in {root / 'test'} and not in {root / 'train'}")
+    ends = endings()
+    paths: list[list[str]] = []
+    labels = []
+    for part in ("train", "test"):
+        paths.append([])
+        numbers: list[int] = []
+        for i, name in enumerate(classes):
+            if name not in folders[part]:
+                continue
+            here, others = root / part / name, Counter[str]()
+            images = sorted(_images(str(here), ends, others), key=os.fsencode)
+            if not images and part == "train":
+                more = f"; {_counted(here, others)}" if others else ""
+                raise UserError(f"class {name!r} has no images: {here} is empty{more}")
+            skipped.update(others)
+            paths[-1] += images
+            numbers += [i] * len(images)
+        labels.append(np.array(numbers, np.int64))
+    if not paths[1]:
+        raise UserError(f"{root / 'test'} has no images of any class")
+    return classes, (paths[0], paths[1]), (labels[0], labels[1])
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What a folder holds that can be data, in the order of the names' bytes."""
+    try:
+        with os.scandir(folder) as entries:
+            kept = [e for e in entries if not e.name.startswith(".") and e.name not in _NO_DATA]
+    except OSError as e:
+        raise UserError(f"{folder} cannot be read: {e.strerror}") from e
+    return sorted(kept, key=lambda e: os.fsencode(e.name))
+
+
+def _images(
+    folder: str, ends: frozenset[str], skipped: Counter[str], above: tuple[str, ...] = ()
+) -> list[str]:
+    """Paths of all images in a folder and those inside it; counts what is skipped by ending."""
+    place = os.path.realpath(folder)
+    if place in above:
+        raise UserError(f"{folder} is a link to a folder that it lies in")
+    paths = []
+    for entry in _entries(folder):
+        ending = os.path.splitext(entry.name)[1].lower()
+        if entry.is_dir():
+            paths += _images(entry.path, ends, skipped, (*above, place))
+        elif ending in ends and (entry.is_file() or entry.is_symlink()):  # to nowhere: named later
+            paths.append(entry.path)
         else:
-            grey = image
-        rgb = grey.convert("L" if chans == 1 else "RGB")
-    h, w = img_size
-    if rgb.size != (w, h):
-        scale = max(w / rgb.width, h / rgb.height)
-        cut_w, cut_h = w / scale, h / scale
-        left, top = (rgb.width - cut_w) / 2, (rgb.height - cut_h) / 2
-        box = (left, top, left + cut_w, top + cut_h)
-        rgb = rgb.resize((w, h), Image.Resampling.BICUBIC, box=box)
-    array = np.asarray(rgb, np.uint8)
-    return array[None] if chans == 1 else np.ascontiguousarray(array.transpose(2, 0, 1))
+            skipped[ending or "no ending"] += 1
+    return paths
 
 
-class _named:
-    """Turns a decoder's error, which does not say which file it was, into one that does."""
+def _counted(root: Path, skipped: Counter[str]) -> str:
+    """One line on the files that are no images."""
+    kinds = ", ".join(f"{printable(kind)} {n}" for kind, n in sorted(skipped.items()))
+    n = skipped.total()
+    return f"{n} file{'s' * (n != 1)} in {root} skipped as no image that Pillow reads: {kinds}"
 
-    def __init__(self, path: str) -> None:
-        self.path = path
 
-    def __enter__(self) -> None: ...
+def _content(path: str) -> bytes:
+    with named(path), open(path, "rb") as file:
+        return file.read()
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, UserError):  # whatever it raises
-            raise UserError(f"{self.path} is not an image that can be read: {error}") from error
+
+def _look(
+    paths: list[str], img_size: int | None, pool: ThreadPoolExecutor
+) -> tuple[int, tuple[int, int], list[str]]:
+    """Channels and size of a folder's images from their headers, and a line on frames."""
+
+    def headers(span: slice) -> list[tuple[int, tuple[int, int], bool]]:
+        rows = []
+        for path in paths[span]:
+            with named(path), Image.open(path) as image:
+                # the second image of a phone's MPO is an aid to the first
+                frames = image.format != "MPO" and getattr(image, "is_animated", False)
+                rows.append((channels(image), image.size, frames))
+        return rows
+
+    spans = [slice(i, i + 256) for i in range(0, len(paths), 256)]
+    rows = [row for part in pool.map(headers, spans) for row in part]
+    if img_size is None:
+        for path, (_, size, _) in zip(paths, rows, strict=True):
+            if sorted(size) != sorted(rows[0][1]):  # turned images are seen when decoded
+                raise _differ(paths[0], path)
+    moving = [path for path, row in zip(paths, rows, strict=True) if row[2]]
+    notes = []
+    if moving:
+        notes.append(
+            f"{len(moving)} file{'s' * (len(moving) != 1)} with several frames, of which the first"
+            f" is read, as {moving[0]}"
+        )
+    size = (img_size, img_size) if img_size else _size(paths[0])
+    return max(row[0] for row in rows), size, notes
+
+
+def _size(path: str) -> tuple[int, int]:
+    with named(path), Image.open(path) as image:
+        return upright_size(image)
+
+
+def _differ(first: str, other: str) -> UserError:
+    one, two = ("{} x {}".format(*_size(path)) for path in (first, other))
+    return UserError(
+        f"images differ in size: {first} is {one}, {other} is {two}; give data.img_size to resize"
+        " them"
+    )
+
+
+def _copies(
+    root: Path, paths: tuple[list[str], list[str]], digests: list[list[bytes]],
+    labels: NDArray[np.int64],
+) -> list[str]:  # fmt: skip
+    """Lines on files that are equal, byte for byte, where they should not be."""
+    first: dict[bytes, int] = {}
+    torn: set[bytes] = set()
+    for i, digest in enumerate(digests[0]):
+        if labels[first.setdefault(digest, i)] != labels[i]:
+            torn.add(digest)
+    notes = []
+    both = [i for i, digest in enumerate(digests[1]) if digest in first]
+    if both:
+        example = f"{paths[1][both[0]]} is {paths[0][first[digests[1][both[0]]]]}"
+        notes.append(
+            f"{len(both)} of {len(paths[1])} test images are training images too, byte for byte:"
+            f" {example}"
+        )
+    twice = [i for i, digest in enumerate(digests[0]) if digest in torn]
+    if twice:
+        notes.append(
+            f"{len(twice)} of {len(paths[0])} training images are in several classes, byte for"
+            f" byte, as {paths[0][twice[0]]}"
+        )
+    return [printable(note) for note in notes]

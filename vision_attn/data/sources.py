@@ -28,6 +28,9 @@ _TORCHVISION = {
 
 NAMES = ("digits", *_TORCHVISION, "folder")
 
+IMAGE_MB = 1024
+"""Most memory that one image may take, in MiB: several are decoded at once."""
+
 
 @dataclass(kw_only=True)
 class DataConfig:
@@ -47,13 +50,48 @@ class DataConfig:
     val_fraction: float = 0.1
     memory_mb: int = 4096
 
+    def check(self) -> None:
+        """Refuse what cannot be meant, before anything is read."""
+        if self.name not in NAMES:
+            raise UserError(
+                f"data.name {self.name!r} is not known; choose one of {', '.join(NAMES)}"
+            )
+        if self.name == "digits" and self.root is not None:
+            raise UserError(
+                f"data.root is {self.root!r}, and digits need none, they are embedded; leave it"
+                " out, or did you mean --data.name folder?"
+            )
+        if self.name == "folder" and not self.root:
+            raise UserError("data.name folder needs data.root, a folder with train/ and test/")
+        if not 0 < self.val_fraction < 1:
+            raise UserError(f"data.val_fraction {self.val_fraction} is not between 0 and 1")
+        if self.memory_mb < 0:
+            raise UserError(
+                f"data.memory_mb is {self.memory_mb}; wanted 0, to read images when they are"
+                " needed, or more"
+            )
+        if self.img_size is None:
+            return
+        if self.name != "folder":
+            raise UserError(f"data.img_size is for folders; {self.name} has a size of its own")
+        if self.img_size < 1:
+            raise UserError(f"data.img_size is {self.img_size}; wanted 1 or more pixels")
+        needed = 3 * self.img_size**2 / 2**20
+        if needed > IMAGE_MB:
+            raise UserError(
+                f"data.img_size {self.img_size} makes one colour image of {needed:,.0f} MiB, in"
+                f" memory or streamed; wanted at most {int((IMAGE_MB * 2**20 / 3) ** 0.5)} pixels"
+                f" ({IMAGE_MB:,} MiB)"
+            )
+
 
 @dataclass(frozen=True)
 class Source:
     """A data set: images uint8 (n, C, h, w) in memory or left as `Files`, labels int64 (n,).
 
     `train_*` is the pool that validation and all subsets come out of; `flip` says whether a
-    mirrored image keeps its class; `fingerprint` identifies the content.
+    mirrored image keeps its class; `fingerprint` identifies the content; `notes` are what a user
+    should be told of the files, a line each.
     """
 
     name: str
@@ -64,6 +102,7 @@ class Source:
     test_images: Tensor | Files
     test_labels: NDArray[np.int64]
     fingerprint: str = field(default="")
+    notes: tuple[str, ...] = ()
 
     @property
     def img_size(self) -> tuple[int, int]:
@@ -84,18 +123,11 @@ def load(config: DataConfig) -> Source:
     Raises:
         UserError: unknown name, missing or broken files, a download that cannot be had.
     """
-    if config.name not in NAMES:
-        raise UserError(f"data.name {config.name!r} is not known; choose one of {', '.join(NAMES)}")
-    if config.name != "folder" and config.img_size is not None:
-        raise UserError(f"data.img_size is for folders; {config.name} has a size of its own")
-    if config.img_size is not None and config.img_size < 1:
-        raise UserError(f"data.img_size is {config.img_size}; wanted 1 or more pixels")
+    config.check()
     if config.name == "digits":
         parts = _digits()
     elif config.name == "folder":
-        if config.root is None:
-            raise UserError("data.name folder needs data.root, a folder with train/ and test/")
-        parts = read_folder(Path(config.root), config.img_size, config.memory_mb)
+        parts = read_folder(Path(str(config.root)), config.img_size, config.memory_mb)
     else:
         parts = _torchvision(config)
     fingerprint = _fingerprint(parts)
@@ -112,7 +144,9 @@ def _fingerprint(parts: dict[str, Any]) -> str:
         if isinstance(value, Files):
             root = os.path.commonpath(value.paths)
             names = [f"{os.path.relpath(p, root)}:{os.path.getsize(p)}" for p in value.paths]
-            digest.update("\n".join([*names, str(value.img_size)]).encode())
+            digest.update(
+                "\n".join([*names, str(value.img_size)]).encode("utf-8", "surrogateescape")
+            )
         else:
             digest.update(str(value.shape).encode() + value.tobytes())
     return digest.hexdigest()

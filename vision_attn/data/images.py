@@ -1,0 +1,120 @@
+"""One image file as uint8 pixels: upright, on white, in 8 bits, grey or in colour."""
+
+import struct
+from io import BytesIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image
+
+from vision_attn.errors import UserError
+
+__all__ = ["channels", "decode", "endings", "named", "upright_size"]
+
+WHITE = 255
+
+_GREY = {"1", "L", "LA", "La", "I", "F"}  # and I;16 in either order of bytes
+_WITH_ALPHA = {"LA", "La", "PA", "RGBA", "RGBa"}
+_DEEP_AS_I = {"PPM", "PNG"}
+"""Formats whose 16 bits Pillow, or an older one, gives as its mode I, of 32 bits."""
+
+_HEADER_ONLY = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+"""Formats of which Pillow knows the header only, or that another program would have to draw."""
+
+_TURN = Image.Transpose
+_TURNS = {
+    2: _TURN.FLIP_LEFT_RIGHT, 3: _TURN.ROTATE_180, 4: _TURN.FLIP_TOP_BOTTOM, 5: _TURN.TRANSPOSE,
+    6: _TURN.ROTATE_270, 7: _TURN.TRANSVERSE, 8: _TURN.ROTATE_90,
+}  # fmt: skip
+
+
+def endings() -> frozenset[str]:
+    """Endings of the files that Pillow can read here, in lower case with their dot."""
+    known = Image.registered_extensions()  # which fills OPEN too
+    return frozenset(e for e, f in known.items() if f in Image.OPEN and f not in _HEADER_ONLY)
+
+
+def channels(image: Image.Image) -> int:
+    """Channels C of an opened image: 1 for grey, 3 for colour and palettes; alpha is none."""
+    return 1 if image.mode in _GREY or image.mode.startswith("I;16") else 3
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Height and width of an opened image as it is looked at, in pixels."""
+    image.load()  # a PNG can have its EXIF block behind the pixels, and Pillow turns TIFF itself
+    width, height = image.size
+    return (width, height) if _orientation(image) in (5, 6, 7, 8) else (height, width)
+
+
+def decode(
+    path: str, content: bytes, chans: int, img_size: tuple[int, int] | None
+) -> NDArray[np.uint8]:
+    """The bytes of a file as uint8 (C, h, w), the first frame if there are more.
+
+    EXIF orientation is applied. Transparent pixels lie on white. Grey of 16 bits becomes
+    v / 257, rounded. With `img_size` the middle is cut to its shape, then resized; without, the
+    size is the image's own.
+
+    Raises:
+        UserError: with the path; what is no image, or has more than 16 bits in one channel.
+    """
+    with named(path), Image.open(BytesIO(content)) as image:
+        image.load()
+        flat = _on_white(_in_8_bits(image, path), "L" if chans == 1 else "RGB")
+        turn = _TURNS.get(_orientation(image))
+    if turn is not None:
+        flat = flat.transpose(turn)
+    if img_size and flat.size != img_size[::-1]:
+        h, w = img_size
+        scale = max(w / flat.width, h / flat.height)
+        cut_w, cut_h = w / scale, h / scale
+        left, top = (flat.width - cut_w) / 2, (flat.height - cut_h) / 2
+        box = (left, top, left + cut_w, top + cut_h)
+        flat = flat.resize((w, h), Image.Resampling.BICUBIC, box=box)
+    array = np.asarray(flat, np.uint8)
+    return array[None] if chans == 1 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def _orientation(image: Image.Image) -> int:
+    """EXIF's 1 to 8 of a loaded image; 1, upright, where a damaged EXIF block says nothing."""
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except (SyntaxError, struct.error, ValueError, EOFError, TypeError):
+        return 1
+
+
+def _in_8_bits(image: Image.Image, path: str) -> Image.Image:
+    """Grey of 16 bits scaled to 8: Pillow's own conversion clips it. Others as they are."""
+    deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format in _DEEP_AS_I)
+    if not deep and image.mode in ("I", "F"):
+        raise UserError(f"{path} has pixels of 32 bits in one channel; wanted 8 or 16")
+    if not deep:
+        return image
+    levels = np.asarray(image).astype(np.int64)
+    grey = (levels + 128) // 257
+    return Image.fromarray(
+        np.where(levels == image.info.get("transparency", -1), WHITE, grey).astype(np.uint8)
+    )
+
+
+def _on_white(image: Image.Image, mode: str) -> Image.Image:
+    """The image as L or RGB; where it is transparent white shows, in part where it is in part."""
+    if image.mode not in _WITH_ALPHA and "transparency" not in image.info:
+        return image.convert(mode)
+    layer = image.convert("LA" if channels(image) == 1 else "RGBA")
+    page = Image.new(mode, image.size, "white")
+    page.paste(layer.convert(mode), mask=layer.getchannel("A"))
+    return page
+
+
+class named:
+    """Turns a decoder's error, which does not say which file it was, into one that does."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, UserError):  # whatever it raises
+            raise UserError(f"{self.path} is not an image that can be read: {error}") from error
