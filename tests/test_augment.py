@@ -196,6 +196,17 @@ def test_other_peoples_random_numbers_go_on() -> None:
         ({"randaugment": "randomly"}, r"augment\.randaugment 'randomly'"),
         ({"randaugment": "rand-q9"}, r"augment\.randaugment 'rand-q9'"),
         ({"randaugment": "rand-m9.x"}, r"augment\.randaugment 'rand-m9\.x'"),
+        ({"randaugment": "rand-m9.5"}, r"augment\.randaugment 'rand-m9\.5' is no recipe"),
+        # timm takes each of these for something else, in silence
+        ({"randaugment": "rand-foo"}, r"augment\.randaugment 'rand-foo' is no recipe"),
+        ({"randaugment": "rand-mstdinf"}, r"'rand-mstdinf' is no recipe"),
+        ({"randaugment": "rand-m9-m3"}, r"'rand-m9-m3' is no recipe"),
+        ({"randaugment": "rand-"}, r"'rand-' is no recipe"),
+        ({"randaugment": "rand-tother"}, r"'rand-tother' is no recipe"),
+        ({"randaugment": "rand-m99999"}, r"'rand-m99999' has m 99999; wanted 0 to 10"),
+        ({"randaugment": "rand-m15-mmax12"}, r"has m 15; wanted 0 to 12"),
+        ({"randaugment": "rand-n1000"}, r"'rand-n1000' has n 1000; wanted 0 to 10"),
+        ({"randaugment": "rand-p7"}, r"'rand-p7' has p 7; wanted 0 to 1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, Any], message: str) -> None:
@@ -203,5 +214,24 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, Any], message: str) ->
         AugmentConfig(**given).check()
 
 
+@pytest.mark.parametrize("value", [1e9, -1e-9, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["mixup", "cutmix"])
+def test_case_74_alpha_has_a_range(name: str, value: float) -> None:
+    with pytest.raises(UserError, match=rf"augment\.{name} is .*; wanted alpha >= 0, at most 100"):
+        AugmentConfig(**{name: value}).check()
+
+
+@pytest.mark.parametrize("pad", [5, 7, 1000])
+def test_case_74_padding_leaves_something_of_an_image(pad: int) -> None:
+    wanted = f"augment.pad is {pad}, and a crop of 5 x 7 pixels could miss .*; wanted 0 to 4"
+    with pytest.raises(UserError, match=wanted):
+        AugmentConfig(pad=pad).check_size((5, 7))
+    AugmentConfig(pad=4).check_size((5, 7))
+    x = torch.full((4096, 1, 5, 7), 9, dtype=torch.uint8)
+    assert crop_flip(x, 4, False, generator(0)).flatten(1).any(1).all()
+
+
 def test_what_can_be_meant_passes() -> None:
     AugmentConfig(pad=4, flip=True, randaugment="rand-m9-n2-mstd0.5", mixup=0.8, cutmix=1).check()
+    for recipe in ("rand", "rand-m7-n3-p0.3-mstd101-inc1-tweights", "rand-m15-mmax20", "rand-t3a"):
+        AugmentConfig(randaugment=recipe).check()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, features
 from torch import Tensor
 
+from vision_attn.cli import main
 from vision_attn.data.folder import Files
 from vision_attn.data.images import channels, decode, endings, upright_size
 from vision_attn.data.module import ImageData
@@ -441,7 +442,7 @@ def test_a_folder_that_may_not_be_read_is_named(
         ({"val_fraction": float("nan")}, "data.val_fraction nan is not between 0 and 1"),
         ({"val_fraction": 0.0}, "data.val_fraction 0.0 is not"),
         ({"val_fraction": 1.0}, "data.val_fraction 1.0 is not"),
-        ({"root": "/images"}, "data.root is '/images', and digits .* mean --data.name folder"),
+        ({"root": "/images"}, "data.root is /images, but digits come .* add --data.name folder"),
         ({"name": "folder", "root": ""}, "data.name folder needs data.root"),
         ({"name": "folder", "root": "x", "img_size": -3}, "data.img_size is -3; wanted 1"),
         ({"name": "folder", "root": "x", "img_size": 100000},
@@ -453,3 +454,19 @@ def test_case_74_and_75_what_cannot_be_meant_is_refused_before_anything_is_read(
 ) -> None:
     with pytest.raises(UserError, match=message):
         load(DataConfig(**given))
+
+
+def test_case_56_notes_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(tmp_path, n=5)
+    (tmp_path / "train/a/notes.txt").write_text("0")
+    data = ImageData("folder", root=str(tmp_path))
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        data.prepare_data()
+    wanted = f"note: 1 file in {tmp_path} skipped as no image that Pillow reads: .txt 1\n"
+    assert capsys.readouterr().err == wanted
+    ImageData(source=data.source).prepare_data()  # whoever read it has told
+    assert capsys.readouterr().err == ""
+    shape = ["--data.name", "folder", "--data.root", str(tmp_path), "--models", "linear"]
+    assert main(["budget", *shape, "--match", "none", "--sizes", "4"]) == 0
+    assert capsys.readouterr().err == wanted

@@ -218,6 +218,8 @@ def test_epochs_give_small_sizes_few_updates(source: Source) -> None:
         ({"optim": OptimConfig(lr=-0.1)}, r"lr is -0\.1"),
         ({"optim": OptimConfig(warmup=1.5)}, r"warmup is 1\.5; wanted 0 to 1"),
         ({"augment": AugmentConfig(pad=-1)}, r"augment\.pad is -1"),
+        ({"augment": AugmentConfig(pad=1000)}, r"augment\.pad is 1000, and a crop of 8 x 8 pixels"),
+        ({"tuning": Tuning(augment=[AugmentConfig(pad=8)])}, r"augment\.pad is 8, and a crop of"),
         ({"augment": AugmentConfig(cutmix=-1)}, r"augment\.cutmix is -1"),
         ({"augment": AugmentConfig(randaugment="auto")}, r"augment\.randaugment 'auto'"),
         ({"data": DataConfig(val_fraction=1.0)}, r"val_fraction 1\.0 is not between 0 and 1"),

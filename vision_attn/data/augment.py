@@ -1,6 +1,8 @@
 """Batched augmentation of uint8 images on their own device, and normalisation to float32."""
 
+import math
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +15,15 @@ from torch import Tensor
 from vision_attn.errors import UserError
 
 __all__ = ["AugmentConfig", "Normalise", "augment", "crop_flip", "mix"]
+
+
+MOST_ALPHA = 100
+"""Of mixup and cutmix: from there on all shares are 1/2."""
+
+_RECIPE = {"m": 30, "n": 10, "p": 1, "mstd": math.inf, "mmax": 30, "inc": 1}
+"""The numbers in a recipe of RandAugment, with the most that is meant; the least is 0."""
+_OPERATIONS = {"tweights", "t3a", "t3aw"}
+"""timm's sets of operations; others it takes for the usual one."""
 
 
 @dataclass(kw_only=True)
@@ -46,13 +57,25 @@ class AugmentConfig:
                 f" is odd; try {batch + 1}, or turn both off"
             )
 
+    def check_size(self, img_size: tuple[int, int]) -> None:
+        """Refuse padding that can leave nothing of an image of (h, w) pixels."""
+        h, w = img_size
+        if self.pad >= min(h, w):
+            raise UserError(
+                f"augment.pad is {self.pad}, and a crop of {h} x {w} pixels could miss the image;"
+                f" wanted 0 to {min(h, w) - 1}"
+            )
+
     def check(self) -> None:
         """Refuse what cannot be meant, before any work begins."""
         if self.pad < 0:
             raise UserError(f"augment.pad is {self.pad}; wanted 0 or more pixels")
         for name in ("mixup", "cutmix"):
-            if getattr(self, name) < 0:
-                raise UserError(f"augment.{name} is {getattr(self, name)}; wanted alpha >= 0")
+            if not 0 <= getattr(self, name) <= MOST_ALPHA:
+                raise UserError(
+                    f"augment.{name} is {getattr(self, name)}; wanted alpha >= 0, at most"
+                    f" {MOST_ALPHA}"
+                )
         if self.randaugment:
             _transform(self.randaugment)
 
@@ -116,14 +139,29 @@ def _randaugment(x: Tensor, recipe: str, seed: int) -> Tensor:
 
 
 def _transform(recipe: str) -> Callable[[Image], Image]:
+    """timm's transform of a recipe; timm itself passes over what it does not know."""
     from timm.data.auto_augment import rand_augment_transform
 
+    first, *parts = recipe.split("-")
+    read = [
+        re.fullmatch(r"([a-z]+)([0-9]+(?:\.[0-9]+)?)", p) for p in parts if p not in _OPERATIONS
+    ]
+    numbers = {part[1]: float(part[2]) for part in read if part}
+    known = first == "rand" and numbers.keys() <= _RECIPE.keys() and len(numbers) == len(read)
+    most = {**_RECIPE, "m": numbers.get("mmax", 10)}  # above which timm cuts
+    for name, number in numbers.items() if known else ():
+        if number > most[name]:
+            raise UserError(
+                f"augment.randaugment {recipe!r} has {name} {number:g}; wanted 0 to {most[name]:g}"
+            )
     try:
-        return rand_augment_transform(recipe, {"img_mean": (128,) * 3})
-    except (AssertionError, LookupError, ValueError) as e:
-        raise UserError(
-            f"augment.randaugment {recipe!r} is no recipe of timm's; try rand-m9-n2-mstd0.5"
-        ) from e
+        if known:
+            return rand_augment_transform(recipe, {"img_mean": (128,) * 3})
+    except ValueError:  # m9.5
+        pass
+    raise UserError(
+        f"augment.randaugment {recipe!r} is no recipe of timm's; try rand-m9-n2-mstd0.5"
+    )
 
 
 def mix(

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler
 from vision_attn.data.augment import AugmentConfig, Normalise
 from vision_attn.data.batches import Batches, ImageBatches, Request, Stream, take
 from vision_attn.data.folder import Files
-from vision_attn.data.sources import DataConfig, Source, load
+from vision_attn.data.sources import DataConfig, Source, load, tell
 from vision_attn.data.subsets import Subset, subset
 from vision_attn.errors import UserError
 
@@ -71,6 +71,7 @@ class ImageData(L.LightningDataModule):
                 memory_mb=memory_mb,
             )
         )
+        self._notes = () if source else self.source.notes
         self.subset: Subset = subset(
             self.source.train_labels,
             name=self.source.name,
@@ -80,9 +81,15 @@ class ImageData(L.LightningDataModule):
             val_fraction=val_fraction,
             classes=self.source.classes,
         )
+        self.augment.check_size(self.source.img_size)
         self.augment.check_batch(min(batch_size, len(self.subset.train)))
         self.mean, self.std = _statistics(self.source.train_images, self.subset.train)
         self._normalise = Normalise(self.mean, self.std)
+
+    def prepare_data(self) -> None:
+        """Say what is odd about the files, once and on one process, if they were read here."""
+        tell(self._notes)
+        self._notes = ()
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, so that its model can be shown other images."""

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -16,7 +18,7 @@ from torch import Tensor
 from vision_attn.data.folder import Files, read_folder
 from vision_attn.errors import UserError
 
-__all__ = ["NAMES", "DataConfig", "Source", "load"]
+__all__ = ["NAMES", "DataConfig", "Source", "load", "tell"]
 
 _TORCHVISION = {
     "cifar10": ("CIFAR10", True),
@@ -58,8 +60,8 @@ class DataConfig:
             )
         if self.name == "digits" and self.root is not None:
             raise UserError(
-                f"data.root is {self.root!r}, and digits need none, they are embedded; leave it"
-                " out, or did you mean --data.name folder?"
+                f"data.root is {self.root}, but digits come with scikit-learn; add"
+                " --data.name folder for your own images, or take it out"
             )
         if self.name == "folder" and not self.root:
             raise UserError("data.name folder needs data.root, a folder with train/ and test/")
@@ -135,6 +137,12 @@ def load(config: DataConfig) -> Source:
         if key.endswith("images") and not isinstance(value, Files):
             parts[key] = torch.from_numpy(value)
     return Source(name=config.name, **parts, fingerprint=fingerprint)
+
+
+def tell(notes: Sequence[str]) -> None:
+    """Print the notes of a source to stderr, a line each; commands do so once."""
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def _fingerprint(parts: dict[str, Any]) -> str:
