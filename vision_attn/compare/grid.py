@@ -56,8 +56,8 @@ def plan(study: Study, source: Source) -> Plan:
         UserError: anything in the study that could not run.
     """
     study.check()
-    for config in (study.augment, *study.tuning.augment):
-        config.check_size(source.img_size)
+    for augment in (study.augment, *study.tuning.augment):
+        augment.check_size(source.img_size)
     archs = study.archs
     args = {label: dict(study.args.get(label, {})) for label in archs}
     matched = dict.fromkeys(archs, "none")

@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vision_attn.data.images import channels, decode, endings, named, upright_size
+from vision_attn.data.images import channels, decode, endings, formats, named, upright_size
 from vision_attn.errors import UserError, printable
 
 __all__ = ["Files", "read_folder"]
@@ -57,37 +56,20 @@ def read_folder(root: Path, img_size: int | None, memory_mb: int) -> dict[str, A
     classes, paths, labels = _list(root, skipped)
     train, test = paths
     notes = [_counted(root, skipped)] if skipped else []
-    lacking = [printable(c) for i, c in enumerate(classes) if i not in set(labels[1].tolist())]
-    if lacking:
-        notes.append(f"{root / 'test'} has no images of class {', '.join(lacking)}")
+    missing = [name for i, name in enumerate(classes) if i not in labels[1]]
+    if missing:
+        notes.append(f"{root / 'test'} has no images of class {', '.join(missing)}")
     with ThreadPoolExecutor() as pool:
-        chans, size, note = _look([*train, *test], img_size, pool)
-        notes += note
+        chans, size, more = _look([*train, *test], img_size, pool)
+        notes += more
         fits = (len(train) + len(test)) * chans * size[0] * size[1] <= memory_mb * 2**20
-        wanted = size if img_size else None
         images: list[NDArray[np.uint8] | Files] = []
         digests: list[list[bytes]] = []
-        for part in paths:
-            array = np.empty((len(part), chans, *size), np.uint8) if fits else None
-            digest = [b""] * len(part)
-
-            def read(
-                span: slice, part: Sequence[str] = part, array: Any = array,
-                digest: list[bytes] = digest,
-            ) -> None:  # fmt: skip
-                for i in range(*span.indices(len(part))):
-                    content = _content(part[i])
-                    digest[i] = blake2b(content, digest_size=16).digest()
-                    # decoded even when not kept, so that no epoch dies of a broken file
-                    image = decode(part[i], content, chans, wanted)
-                    if image.shape[1:] != size:
-                        raise _differ(train[0], part[i])
-                    if array is not None:
-                        array[i] = image
-
-            list(pool.map(read, [slice(i, i + 256) for i in range(0, len(part), 256)]))
-            images.append(Files(tuple(part), chans, size) if array is None else array)
-            digests.append(digest)
+        for some in paths:
+            array = np.empty((len(some), chans, *size), np.uint8) if fits else None
+            digests.append(_read(some, train[0], chans, size, img_size is not None, array, pool))
+            images.append(Files(tuple(some), chans, size) if array is None else array)
+    notes += _copies(paths, digests, labels[0])
     return {
         "classes": tuple(map(printable, classes)),
         "flip": True,
@@ -95,8 +77,32 @@ def read_folder(root: Path, img_size: int | None, memory_mb: int) -> dict[str, A
         "train_labels": labels[0],
         "test_images": images[1],
         "test_labels": labels[1],
-        "notes": (*notes, *_copies(root, paths, digests, labels[0])),
+        "notes": tuple(map(printable, notes)),
     }
+
+
+def _read(
+    paths: list[str], first: str, chans: int, size: tuple[int, int], resize: bool,
+    array: NDArray[np.uint8] | None, pool: ThreadPoolExecutor,
+) -> list[bytes]:  # fmt: skip
+    """Decode all into `array`, or, so that no epoch dies of a broken file, for nothing.
+
+    Returns a digest of each file's bytes.
+    """
+    digests = [b""] * len(paths)
+
+    def span(start: int) -> None:
+        for i in range(start, min(start + 256, len(paths))):
+            content = _content(paths[i])
+            digests[i] = blake2b(content, digest_size=16).digest()
+            image = decode(paths[i], content, chans, size if resize else None)
+            if image.shape[1:] != size:
+                raise _differ(first, paths[i])
+            if array is not None:
+                array[i] = image
+
+    list(pool.map(span, range(0, len(paths), 256)))
+    return digests
 
 
 def _what(root: Path) -> str:
@@ -180,7 +186,7 @@ def _images(
 
 def _counted(root: Path, skipped: Counter[str]) -> str:
     """One line on the files that are no images."""
-    kinds = ", ".join(f"{printable(kind)} {n}" for kind, n in sorted(skipped.items()))
+    kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(skipped.items()))
     n = skipped.total()
     return f"{n} file{'s' * (n != 1)} in {root} skipped as no image that Pillow reads: {kinds}"
 
@@ -198,7 +204,7 @@ def _look(
     def headers(span: slice) -> list[tuple[int, tuple[int, int], bool]]:
         rows = []
         for path in paths[span]:
-            with named(path), Image.open(path) as image:
+            with named(path), Image.open(path, formats=formats()) as image:
                 # the second image of a phone's MPO is an aid to the first
                 frames = image.format != "MPO" and getattr(image, "is_animated", False)
                 rows.append((channels(image), image.size, frames))
@@ -222,7 +228,7 @@ def _look(
 
 
 def _size(path: str) -> tuple[int, int]:
-    with named(path), Image.open(path) as image:
+    with named(path), Image.open(path, formats=formats()) as image:
         return upright_size(image)
 
 
@@ -235,27 +241,26 @@ def _differ(first: str, other: str) -> UserError:
 
 
 def _copies(
-    root: Path, paths: tuple[list[str], list[str]], digests: list[list[bytes]],
-    labels: NDArray[np.int64],
-) -> list[str]:  # fmt: skip
+    paths: tuple[list[str], list[str]], digests: list[list[bytes]], labels: NDArray[np.int64]
+) -> list[str]:
     """Lines on files that are equal, byte for byte, where they should not be."""
+    train, test = paths
     first: dict[bytes, int] = {}
     torn: set[bytes] = set()
     for i, digest in enumerate(digests[0]):
         if labels[first.setdefault(digest, i)] != labels[i]:
             torn.add(digest)
-    notes = []
     both = [i for i, digest in enumerate(digests[1]) if digest in first]
+    several = [i for i, digest in enumerate(digests[0]) if digest in torn]
+    notes = []
     if both:
-        example = f"{paths[1][both[0]]} is {paths[0][first[digests[1][both[0]]]]}"
         notes.append(
-            f"{len(both)} of {len(paths[1])} test images are training images too, byte for byte:"
-            f" {example}"
+            f"{len(both)} of {len(test)} test images are training images too, byte for byte:"
+            f" {test[both[0]]} is {train[first[digests[1][both[0]]]]}"
         )
-    twice = [i for i, digest in enumerate(digests[0]) if digest in torn]
-    if twice:
+    if several:
         notes.append(
-            f"{len(twice)} of {len(paths[0])} training images are in several classes, byte for"
-            f" byte, as {paths[0][twice[0]]}"
+            f"{len(several)} of {len(train)} training images are in several classes, byte for"
+            f" byte, as {train[several[0]]}"
         )
-    return [printable(note) for note in notes]
+    return notes

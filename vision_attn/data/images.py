@@ -1,6 +1,7 @@
 """One image file as uint8 pixels: upright, on white, in 8 bits, grey or in colour."""
 
 import struct
+from functools import lru_cache
 from io import BytesIO
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL import ExifTags, Image
 
 from vision_attn.errors import UserError
 
-__all__ = ["channels", "decode", "endings", "named", "upright_size"]
+__all__ = ["channels", "decode", "endings", "formats", "named", "upright_size"]
 
 WHITE = 255
 
@@ -28,10 +29,17 @@ _TURNS = {
 }  # fmt: skip
 
 
+@lru_cache
+def formats() -> tuple[str, ...]:
+    """Names of the formats that Pillow can read here."""
+    Image.init()
+    return tuple(name for name in Image.OPEN if name not in _HEADER_ONLY)
+
+
 def endings() -> frozenset[str]:
     """Endings of the files that Pillow can read here, in lower case with their dot."""
-    known = Image.registered_extensions()  # which fills OPEN too
-    return frozenset(e for e, f in known.items() if f in Image.OPEN and f not in _HEADER_ONLY)
+    readable = set(formats())
+    return frozenset(e for e, name in Image.registered_extensions().items() if name in readable)
 
 
 def channels(image: Image.Image) -> int:
@@ -58,7 +66,7 @@ def decode(
     Raises:
         UserError: with the path; what is no image, or has more than 16 bits in one channel.
     """
-    with named(path), Image.open(BytesIO(content)) as image:
+    with named(path), Image.open(BytesIO(content), formats=formats()) as image:
         image.load()
         flat = _on_white(_in_8_bits(image, path), "L" if chans == 1 else "RGB")
         turn = _TURNS.get(_orientation(image))
