@@ -1,6 +1,9 @@
 """Folders of images as people have them: what systems leave in them, and formats of every kind."""
 
+import io
 import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +110,14 @@ def test_case_56_every_ending_that_pillow_reads_is_read(tmp_path: Path, ending: 
     assert len(source.train_labels) == 2
 
 
+def test_case_56_a_program_for_printers_is_no_image(tmp_path: Path) -> None:
+    make(tmp_path)
+    path = tmp_path / "train/a/0.png"  # another program would have to run it
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 7 5\n%%EndComments\nshowpage\n")
+    with pytest.raises(UserError, match=f"{path} is not an image that can be read: no format"):
+        folder(tmp_path)
+
+
 def test_case_56_no_ending_of_what_cannot_be_read() -> None:
     known = endings()
     assert {".jpg", ".jfif", ".jpe", ".jp2", ".tga", ".pnm", ".pgm", ".gif"} <= known
@@ -114,7 +125,9 @@ def test_case_56_no_ending_of_what_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "tif", "mpo"])
+@pytest.mark.parametrize(
+    "ending", ["jpg", "png", "webp", "tif", "mpo", *(["avif"] if features.check("avif") else [])]
+)
 def test_case_57_exif_orientation_is_applied_once(
     tmp_path: Path, ending: str, orientation: int
 ) -> None:
@@ -272,6 +285,58 @@ def test_case_59_a_folder_of_sixteen_bits_is_grey(tmp_path: Path) -> None:
     pgm(tmp_path / "train/a/9.pgm", LEVELS)
     Image.frombytes("I;16B", (W, H), LEVELS.tobytes()).save(tmp_path / "train/b/9.tif")
     assert folder(tmp_path).in_chans == 1
+
+
+def png(bits: int, kind: int, row: bytes, width: int, key: bytes = b"") -> bytes:
+    """A PNG of one row, of a kind that Pillow does not write."""
+
+    def block(name: bytes, content: bytes) -> bytes:
+        sum_of_it = zlib.crc32(name + content).to_bytes(4, "big")
+        return len(content).to_bytes(4, "big") + name + content + sum_of_it
+
+    head = width.to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes([bits, kind, 0, 0, 0])
+    parts = [(b"IHDR", head), (b"tRNS", key), (b"IDAT", zlib.compress(b"\0" + row)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(block(*p) for p in parts if p[1] or p[0] == b"IEND")
+
+
+def deep(*levels: int) -> bytes:
+    return np.array(levels, ">u2").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "chans", "wanted"),
+    [
+        (png(2, 0, b"\x1b", 4, deep(1)), 1, [0, 255, 170, 255]),
+        (png(4, 0, b"\x0f\x3a", 4, deep(3)), 1, [0, 255, 255, 170]),
+        (png(1, 0, b"\x50", 4, deep(0)), 1, [255, 255, 255, 255]),
+        (png(16, 0, deep(513, 514, 65535), 3, deep(513)), 1, [255, 2, 255]),
+        (png(16, 4, deep(25700, 65535, 25700, 0, 0, 65535), 3), 1, [100, 255, 0]),
+        (png(16, 2, deep(300, 400, 500, 65535, 0, 0), 2, deep(300, 400, 500)), 3,
+         [255, 255, 255, 0, 255, 0]),
+        (png(16, 6, deep(65535, 0, 257, 65535, 65535, 0, 0, 0), 2), 3, [255, 255, 0, 255, 1, 255]),
+    ],
+)  # fmt: skip
+def test_case_58_and_59_other_depths(content: bytes, chans: int, wanted: list[int]) -> None:
+    with Image.open(io.BytesIO(content)) as image:
+        assert channels(image) == chans
+    assert decode("x", content, chans, None).flatten().tolist() == wanted
+
+
+def tiff(bits: int, photometric: int, data: bytes, width: int) -> bytes:
+    """One row of grey."""
+    tags = {256: width, 257: 1, 258: bits, 259: 1, 262: photometric, 273: 0, 277: 1, 278: 1,
+            279: len(data)}  # fmt: skip
+    tags[273] = 8 + 2 + 12 * len(tags) + 4
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, n, 0) for tag, n in tags.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + b"\0\0\0\0" + data
+
+
+def test_case_59_twelve_bits_and_white_that_is_zero() -> None:
+    twelve = bytes.fromhex("000001800fff")
+    assert decode("x", tiff(12, 1, twelve, 4), 1, None).flatten().tolist() == [0, 0, 128, 255]
+    sixteen = np.array([0, 255, 65535], "<u2").tobytes()
+    assert decode("x", tiff(16, 1, sixteen, 3), 1, None).flatten().tolist() == [0, 1, 255]
+    assert decode("x", tiff(16, 0, sixteen, 3), 1, None).flatten().tolist() == [255, 254, 0]
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,11 @@ from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from vision_attn.errors import UserError
 
 __all__ = ["channels", "decode", "endings", "formats", "named", "upright_size"]
-
-WHITE = 255
 
 _GREY = {"1", "L", "LA", "La", "I", "F"}  # and I;16 in either order of bytes
 _WITH_ALPHA = {"LA", "La", "PA", "RGBA", "RGBa"}
@@ -21,6 +19,8 @@ _DEEP_AS_I = {"PPM", "PNG"}
 
 _HEADER_ONLY = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 """Formats of which Pillow knows the header only, or that another program would have to draw."""
+
+_BITS, _WHITE_IS_ZERO = 258, 262  # tags of TIFF
 
 _TURN = Image.Transpose
 _TURNS = {
@@ -44,7 +44,14 @@ def endings() -> frozenset[str]:
 
 def channels(image: Image.Image) -> int:
     """Channels C of an opened image: 1 for grey, 3 for colour and palettes; alpha is none."""
-    return 1 if image.mode in _GREY or image.mode.startswith("I;16") else 3
+    grey = image.mode in _GREY or image.mode.startswith("I;16") or _stored(image) == "LA;16B"
+    return 1 if grey else 3
+
+
+def _stored(image: Image.Image) -> object:
+    """Pillow's name for how the pixels lie in the file, which is known until they are loaded."""
+    tiles = getattr(image, "tile", None)
+    return tiles[0][3] if tiles else None
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
@@ -60,13 +67,14 @@ def decode(
     """The bytes of a file as uint8 (C, h, w), the first frame if there are more.
 
     EXIF orientation is applied. Transparent pixels lie on white. Grey of 16 bits becomes
-    v / 257, rounded. With `img_size` the middle is cut to its shape, then resized; without, the
-    size is the image's own.
+    v / 257, rounded; of colour in 16 bits Pillow gives the upper 8. With `img_size` the middle is
+    cut to its shape, then resized; without, the size is the image's own.
 
     Raises:
         UserError: with the path; what is no image, or has more than 16 bits in one channel.
     """
     with named(path), Image.open(BytesIO(content), formats=formats()) as image:
+        _scale_key(image)
         image.load()
         flat = _on_white(_in_8_bits(image, path), "L" if chans == 1 else "RGB")
         turn = _TURNS.get(_orientation(image))
@@ -91,6 +99,15 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
+def _scale_key(image: Image.Image) -> None:
+    """A PNG's transparent level in 8 bits, as its pixels will be; Pillow leaves it as stored."""
+    key, stored = image.info.get("transparency"), _stored(image)
+    if key is not None and stored in ("L;2", "L;4"):
+        image.info["transparency"] = key * (85 if stored == "L;2" else 17)
+    elif key is not None and stored == "RGB;16B":
+        image.info["transparency"] = tuple(level >> 8 for level in key)
+
+
 def _in_8_bits(image: Image.Image, path: str) -> Image.Image:
     """Grey of 16 bits scaled to 8: Pillow's own conversion clips it. Others as they are."""
     deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format in _DEEP_AS_I)
@@ -99,10 +116,13 @@ def _in_8_bits(image: Image.Image, path: str) -> Image.Image:
     if not deep:
         return image
     levels = np.asarray(image).astype(np.int64)
-    grey = (levels + 128) // 257
-    return Image.fromarray(
-        np.where(levels == image.info.get("transparency", -1), WHITE, grey).astype(np.uint8)
-    )
+    tags = getattr(image, "tag_v2", {})  # TIFF has 12 bits too, and white that is 0
+    most = 2 ** tags.get(_BITS, (16,))[0] - 1
+    if tags.get(_WHITE_IS_ZERO) == 0:
+        levels = most - levels
+    grey = (510 * levels + most) // (2 * most)
+    clear = image.info.get("transparency", -1)
+    return Image.fromarray(np.where(levels == clear, 255, grey).astype(np.uint8))
 
 
 def _on_white(image: Image.Image, mode: str) -> Image.Image:
@@ -125,4 +145,7 @@ class named:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, UserError):  # whatever it raises
-            raise UserError(f"{self.path} is not an image that can be read: {error}") from error
+            # Pillow's own text on this names an object in memory
+            unknown = isinstance(error, UnidentifiedImageError)
+            why = "no format that Pillow knows" if unknown else error
+            raise UserError(f"{self.path} is not an image that can be read: {why}") from error
