@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, features
 from torch import Tensor
@@ -19,6 +20,7 @@ from vision_attn.data.images import channels, decode, endings, upright_size
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
+from vision_attn.explain.checkpoint import Trained, read_images
 
 Pixels = NDArray[Any]
 RNG = np.random.default_rng(29)
@@ -535,3 +537,28 @@ def test_case_56_notes_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixtu
     shape = ["--data.name", "folder", "--data.root", str(tmp_path), "--models", "linear"]
     assert main(["budget", *shape, "--match", "none", "--sizes", "4"]) == 0
     assert capsys.readouterr().err == wanted
+
+
+@pytest.mark.parametrize("chans", [1, 3])
+def test_explain_reads_images_as_a_folder_does(tmp_path: Path, chans: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    alpha = pixels(W, H)
+    if chans == 1:
+        save(tmp_path / "a.png", np.dstack([pixels(W, H), alpha]), exif=exif)
+        Image.frombytes("I;16B", (W, H), LEVELS.tobytes()).save(tmp_path / "b.tif")
+        pgm(tmp_path / "c.pgm", LEVELS)
+    else:
+        save(tmp_path / "a.png", np.dstack([pixels(W, H, 3), alpha]), exif=exif)
+        Image.fromarray(smooth(H, W)).quantize(5).save(tmp_path / "b.png")
+        save(tmp_path / "c.jfif", pixels(H, W, 3))
+    paths = sorted(tmp_path.iterdir())
+    level = torch.zeros(chans)
+    trained = Trained(torch.nn.Identity(), "x", ("a", "b"), level, level, (H, W), chans)
+    got, notes = read_images(paths, trained)
+    assert notes == []
+    for path, array in zip(paths, got.numpy(), strict=True):
+        np.testing.assert_array_equal(array, read(path, chans))
+    other = Trained(torch.nn.Identity(), "x", ("a", "b"), level, level, (H, W), 4 - chans)
+    with pytest.raises(UserError, match=f"a.png has {chans} channels? .*takes {4 - chans}"):
+        read_images(paths, other)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vision_attn.data.augment import Normalise
 from vision_attn.data.folder import Files
+from vision_attn.data.images import channels, formats, upright_size
 from vision_attn.errors import UserError
 from vision_attn.models import create_model
 
@@ -92,7 +93,7 @@ def read_images(
     Another shape is cut in the middle and resized, as the images of a folder are.
 
     Args:
-        convert: turn colour into grey, or grey into colour, and drop transparency.
+        convert: turn colour into grey, or grey into colour.
 
     Raises:
         UserError: a file that is no image that can be read; other channels, unless `convert`.
@@ -104,11 +105,10 @@ def read_images(
         if not path.is_file():
             raise UserError(f"image {path} is no file")
         try:
-            with Image.open(path) as image:
-                mode, size = image.mode, image.size
+            with Image.open(path, formats=formats()) as image:
+                mode, chans, size = image.mode, channels(image), upright_size(image)
         except Exception as e:  # whatever a decoder raises
             raise UserError(f"image {path} cannot be read: {e}") from e
-        chans = 3 if mode == "P" else len(Image.new(mode, (1, 1)).getbands())
         said = f"{chans} channel{'s' * (chans != 1)} ({mode})"
         if chans != wanted and not convert:
             raise UserError(
@@ -117,7 +117,7 @@ def read_images(
             )
         if chans != wanted:
             notes.append(f"{path}: {said} converted to {wanted}")
-        if size != (w, h):
-            notes.append(f"{path}: {size[1]} x {size[0]} pixels cut and resized to {h} x {w}")
+        if size != (h, w):
+            notes.append(f"{path}: {size[0]} x {size[1]} pixels cut and resized to {h} x {w}")
     files = Files(tuple(map(str, paths)), wanted, (h, w))
     return torch.from_numpy(files[np.arange(len(paths))]), notes
