@@ -1,5 +1,6 @@
 """Named data sets become exact arrays; what is broken or missing is named before training."""
 
+import hashlib
 import io
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,13 +169,33 @@ def test_streamed_batches_equal_those_in_memory(tmp_path: Path) -> None:
     assert_close(streamed, kept, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("memory_mb", [4096, 0])
-def test_fingerprint_follows_content(tmp_path: Path, memory_mb: int) -> None:
+def test_fingerprint_is_of_the_pixels_wherever_they_lie(tmp_path: Path) -> None:
     make(tmp_path, 5, 7)
-    before = folder(tmp_path, memory_mb=memory_mb).fingerprint
-    assert folder(tmp_path, memory_mb=memory_mb).fingerprint == before
-    save(tmp_path / "train/a/0.png", np.zeros((5, 7), np.uint8))
-    assert folder(tmp_path, memory_mb=memory_mb).fingerprint != before
+    source = folder(tmp_path)
+    parts = [source.train_images, source.train_labels, source.test_images, source.test_labels]
+    digest = hashlib.blake2b(digest_size=8)
+    for array in map(np.asarray, parts):
+        digest.update(str(array.shape).encode() + array.tobytes())
+    assert source.fingerprint == digest.hexdigest()
+    assert folder(tmp_path, memory_mb=0).fingerprint == source.fingerprint
+    path = save(tmp_path / "train/a/0.bmp", np.zeros((5, 7), np.uint8))
+    before, size = folder(tmp_path, memory_mb=0).fingerprint, path.stat().st_size
+    save(path, pixels(5, 7))  # as large a file
+    assert path.stat().st_size == size
+    other = folder(tmp_path, memory_mb=0).fingerprint
+    assert other == folder(tmp_path).fingerprint != before
+
+
+def test_pieces_of_a_streamed_folder_are_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, 5, 7, 3, n=71)
+    wanted = folder(tmp_path)
+    monkeypatch.setattr("vision_attn.data.folder._BLOCK", 1)  # an image at a time
+    for memory_mb in (0, 4096):
+        source = folder(tmp_path, memory_mb=memory_mb)
+        assert source.fingerprint == wanted.fingerprint
+        np.testing.assert_array_equal(held(source.train_images), held(wanted.train_images))
 
 
 def cut(kind: str) -> bytes:

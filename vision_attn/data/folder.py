@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,6 +17,9 @@ from vision_attn.data.images import channels, decode, endings, formats, named, u
 from vision_attn.errors import UserError, printable
 
 __all__ = ["Files", "read_folder"]
+
+_BLOCK = 2**22
+"""Bytes of pixels that are decoded at a time, in each thread."""
 
 _NO_DATA = {"__MACOSX"}
 """What a Mac puts into archives; names that begin with a dot are no data either."""
@@ -59,15 +63,21 @@ def read_folder(root: Path, img_size: int | None, memory_mb: int) -> dict[str, A
     missing = [name for i, name in enumerate(classes) if i not in labels[1]]
     if missing:
         notes.append(f"{root / 'test'} has no images of class {', '.join(missing)}")
+    fingerprint = blake2b(digest_size=8)
     with ThreadPoolExecutor() as pool:
         chans, size, more = _look([*train, *test], img_size, pool)
         notes += more
         fits = (len(train) + len(test)) * chans * size[0] * size[1] <= memory_mb * 2**20
         images: list[NDArray[np.uint8] | Files] = []
         digests: list[list[bytes]] = []
-        for some in paths:
-            array = np.empty((len(some), chans, *size), np.uint8) if fits else None
-            digests.append(_read(some, train[0], chans, size, img_size is not None, array, pool))
+        for some, numbers in zip(paths, labels, strict=True):
+            shape = (len(some), chans, *size)
+            array = np.empty(shape, np.uint8) if fits else None
+            digests.append([b""] * len(some))
+            fingerprint.update(str(shape).encode())
+            for block in _blocks(some, shape, img_size is not None, array, digests[-1], pool):
+                fingerprint.update(block.data)
+            fingerprint.update(str(numbers.shape).encode() + numbers.tobytes())
             images.append(Files(tuple(some), chans, size) if array is None else array)
     notes += _copies(paths, digests, labels[0])
     return {
@@ -77,32 +87,39 @@ def read_folder(root: Path, img_size: int | None, memory_mb: int) -> dict[str, A
         "train_labels": labels[0],
         "test_images": images[1],
         "test_labels": labels[1],
+        "fingerprint": fingerprint.hexdigest(),
         "notes": tuple(map(printable, notes)),
     }
 
 
-def _read(
-    paths: list[str], first: str, chans: int, size: tuple[int, int], resize: bool,
-    array: NDArray[np.uint8] | None, pool: ThreadPoolExecutor,
-) -> list[bytes]:  # fmt: skip
-    """Decode all into `array`, or, so that no epoch dies of a broken file, for nothing.
+def _blocks(
+    paths: list[str], shape: tuple[int, int, int, int], resize: bool,
+    array: NDArray[np.uint8] | None, digests: list[bytes], pool: ThreadPoolExecutor,
+) -> Iterator[NDArray[np.uint8]]:  # fmt: skip
+    """The pixels of all images in order, in flat pieces, which are those of `array` if it is given.
 
-    Returns a digest of each file's bytes.
+    Without it too each file is decoded, so that no epoch dies of a broken one. Fills `digests`, of
+    the files' bytes.
     """
-    digests = [b""] * len(paths)
+    n, chans, *size = shape
+    step = min(max(_BLOCK // (chans * size[0] * size[1]), 1), 256)
 
-    def span(start: int) -> None:
-        for i in range(start, min(start + 256, len(paths))):
+    def decoded(start: int) -> NDArray[np.uint8]:
+        stop = min(start + step, n)
+        block = (
+            np.empty((stop - start, *shape[1:]), np.uint8) if array is None else array[start:stop]
+        )
+        for i in range(start, stop):
             content = _content(paths[i])
             digests[i] = blake2b(content, digest_size=16).digest()
-            image = decode(paths[i], content, chans, size if resize else None)
-            if image.shape[1:] != size:
-                raise _differ(first, paths[i])
-            if array is not None:
-                array[i] = image
+            image = decode(paths[i], content, chans, (size[0], size[1]) if resize else None)
+            if image.shape[1:] != shape[2:]:
+                raise _differ("one before", shape[2:], paths[i])
+            block[i - start] = image
+        return block.reshape(-1)
 
-    list(pool.map(span, range(0, len(paths), 256)))
-    return digests
+    for first in range(0, n, 64 * step):  # so many pieces may wait to be used
+        yield from pool.map(decoded, range(first, min(first + 64 * step, n), step))
 
 
 def _what(root: Path) -> str:
@@ -215,7 +232,7 @@ def _look(
     if img_size is None:
         for path, (_, size, _) in zip(paths, rows, strict=True):
             if sorted(size) != sorted(rows[0][1]):  # turned images are seen when decoded
-                raise _differ(paths[0], path)
+                raise _differ(paths[0], _size(paths[0]), path)
     moving = [path for path, row in zip(paths, rows, strict=True) if row[2]]
     notes = []
     if moving:
@@ -232,8 +249,8 @@ def _size(path: str) -> tuple[int, int]:
         return upright_size(image)
 
 
-def _differ(first: str, other: str) -> UserError:
-    one, two = ("{} x {}".format(*_size(path)) for path in (first, other))
+def _differ(first: str, size: tuple[int, ...], other: str) -> UserError:
+    one, two = (f"{h} x {w}" for h, w in (size, _size(other)))
     return UserError(
         f"images differ in size: {first} is {one}, {other} is {two}; give data.img_size to resize"
         " them"
