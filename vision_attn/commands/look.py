@@ -62,7 +62,7 @@ def diagnose(about: str, args: Sequence[str]) -> int:
     """Measure the claims about attention."""
     from rich.console import Console
 
-    from vision_attn.data.sources import DataConfig, load, tell
+    from vision_attn.data.sources import DataConfig, load
     from vision_attn.explain.diagnostics import FULL, QUICK, check_out, terminal, write
     from vision_attn.explain.diagnostics import diagnose as measure
 
@@ -76,7 +76,7 @@ def diagnose(about: str, args: Sequence[str]) -> int:
     out, settings, console = Path(given.out), QUICK if given.quick else FULL, Console()
     check_out(out, given.overwrite)
     source = load(given.data)
-    tell(source.notes)
+    source.tell()
     with console.status("diagnose") as status:
         claims = measure(
             source, settings, tell=status.update, show=lambda c: console.print(*terminal(c))

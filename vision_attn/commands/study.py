@@ -43,14 +43,14 @@ def compare(about: str, args: Sequence[str]) -> int:
     from vision_attn.compare.report import report, terminal
     from vision_attn.compare.store import Store
     from vision_attn.compare.tune import tune
-    from vision_attn.data.sources import load, tell
+    from vision_attn.data.sources import load
 
     given, study = study_of("compare", about, args)
     if given.workers is not None and given.workers < 1:
         raise UserError(f"workers is {given.workers}; wanted 1 or more")
     console = Console()
     source = load(study.data)
-    tell(source.notes)
+    source.tell()
     made = plan(study, source)
     store = Store(Path(given.out))
     run = partial(
@@ -107,13 +107,13 @@ def budget(about: str, args: Sequence[str]) -> int:
     from rich.console import Console
 
     from vision_attn.compare.grid import plan
-    from vision_attn.data.sources import load, tell
+    from vision_attn.data.sources import load
     from vision_attn.models import create_model
     from vision_attn.models.budget import activation_bytes
 
     _, study = study_of("budget", about, args)
     source = load(study.data)
-    tell(source.notes)
+    source.tell()
     made = plan(study, source)
     shape: dict[str, Any] = {"img_size": source.img_size, "in_chans": source.in_chans}
     kept = {

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler
 from vision_attn.data.augment import AugmentConfig, Normalise
 from vision_attn.data.batches import Batches, ImageBatches, Request, Stream, take
 from vision_attn.data.folder import Files
-from vision_attn.data.sources import DataConfig, Source, load, tell
+from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.data.subsets import Subset, subset
 from vision_attn.errors import UserError
 
@@ -71,7 +71,7 @@ class ImageData(L.LightningDataModule):
                 memory_mb=memory_mb,
             )
         )
-        self._notes = () if source else self.source.notes
+        self._told = source is not None  # by whoever read it
         self.subset: Subset = subset(
             self.source.train_labels,
             name=self.source.name,
@@ -88,8 +88,9 @@ class ImageData(L.LightningDataModule):
 
     def prepare_data(self) -> None:
         """Say what is odd about the files, once and on one process, if they were read here."""
-        tell(self._notes)
-        self._notes = ()
+        if not self._told:
+            self.source.tell()
+        self._told = True
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, so that its model can be shown other images."""

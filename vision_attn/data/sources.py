@@ -2,7 +2,6 @@
 
 import hashlib
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -17,7 +16,7 @@ from torch import Tensor
 from vision_attn.data.folder import Files, read_folder
 from vision_attn.errors import UserError
 
-__all__ = ["NAMES", "DataConfig", "Source", "load", "tell"]
+__all__ = ["NAMES", "DataConfig", "Source", "load"]
 
 _TORCHVISION = {
     "cifar10": ("CIFAR10", True),
@@ -117,6 +116,11 @@ class Source:
         x = self.train_images
         return x.chans if isinstance(x, Files) else x.shape[1]
 
+    def tell(self) -> None:
+        """Print the notes to stderr, a line each; commands do so once."""
+        for note in self.notes:
+            print(f"note: {note}", file=sys.stderr)
+
 
 def load(config: DataConfig) -> Source:
     """Read a named data set; each image of a folder is decoded once, so a broken one is found here.
@@ -137,12 +141,6 @@ def load(config: DataConfig) -> Source:
         if key.endswith("images") and not isinstance(value, Files):
             parts[key] = torch.from_numpy(value)
     return Source(name=config.name, **parts)
-
-
-def tell(notes: Sequence[str]) -> None:
-    """Print the notes of a source to stderr, a line each; commands do so once."""
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
 
 
 def _fingerprint(parts: dict[str, Any]) -> str:
