@@ -103,6 +103,7 @@ def attention_weights(
             these are computed. None is all.
     """
     _check(q, k, mask, bias)
+    check_score(score)
     late = None
     if causal:
         late = causal_mask(q.shape[-2], k.shape[-2], rows=queries, device=q.device)
@@ -121,18 +122,22 @@ def attention_weights(
     allowed = opened if bias is None else _and(opened, ~torch.isneginf(bias))
     if score == "softmax":
         w = (s if opened is None else s.masked_fill(~opened, float("-inf"))).softmax(-1)
-    elif score in ("relu", "sigmoid"):
+    else:
         if allowed is None:
             count = torch.tensor(float(s.shape[-1]), dtype=exact, device=s.device)
         else:
             count = allowed.expand(*allowed.shape[:-1], s.shape[-1]).sum(-1, keepdim=True).to(exact)
             s = s.masked_fill(~allowed, 0.0)
         w = s.relu() / count if score == "relu" else torch.sigmoid(s - count.log())
-    else:
-        raise UserError(f"score={score!r} is not known; choose one of {', '.join(get_args(Score))}")
     if allowed is not None:
         w = w.masked_fill(~(allowed & alive), 0.0)
     return w.to(q.dtype)
+
+
+def check_score(score: str) -> None:
+    """A UserError unless it is one of `Score`."""
+    if score not in get_args(Score):
+        raise UserError(f"score={score!r} is not known; choose one of {', '.join(get_args(Score))}")
 
 
 def _products_are_faster(q: Tensor, k: Tensor) -> bool:
