@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
@@ -16,7 +17,9 @@ from vision_attn.layers.heads import (
     per_head,
     projection_layer,
     split_heads,
+    used_tokens,
 )
+from vision_attn.ops.absent import present, surely_finite
 from vision_attn.ops.attention import Score, attend, attention_weights
 from vision_attn.ops.checks import check_flag, check_real, check_whole
 from vision_attn.ops.positions import rotate
@@ -51,12 +54,13 @@ class SelfAttention(nn.Module):
         fused: bool = True,
     ) -> None:
         super().__init__()
-        check_whole(dim=dim, head_dim=dim if head_dim is None else head_dim)
+        head_dim = dim if head_dim is None else head_dim
+        check_whole(dim=dim, head_dim=head_dim)
         check_real(0, 1, attn_drop=attn_drop)
         check_scale(scale)
         check_flag(qkv_bias=qkv_bias, fused=fused)
         self.fused = fused
-        self.qkv = nn.Linear(dim, 3 * (head_dim or dim), bias=qkv_bias)
+        self.qkv = nn.Linear(dim, 3 * head_dim, bias=qkv_bias)
         self.attn_drop = attn_drop
         self.scale = scale
 
@@ -161,6 +165,10 @@ class MultiHeadSelfAttention(HeadedAttention):
                 f"tokens have width {x.shape[-1]}, but this layer has dim {self.dim};"
                 f" wanted (B, N, {self.dim}), got {tuple(x.shape)}"
             )
+        if (mask is not None or key_mask is not None) and not surely_finite(x):
+            queries, keys = used_tokens(mask, key_mask)
+            used = queries | keys if self.registers is None else torch.ones_like(keys)
+            x = present(x, used if key_mask is None else used & key_mask)
         q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
         q, k = self.q_norm(q), self.k_norm(k)
         if rotary is not None:

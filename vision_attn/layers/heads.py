@@ -12,7 +12,7 @@ from vision_attn.ops.attention import Score, attend, attention_weights, check_sc
 from vision_attn.ops.checks import LARGEST, check_flag, check_real, check_whole
 
 __all__ = ["HeadedAttention", "PerHeadLinear", "check_heads", "check_scale", "merge_masks",
-           "per_head", "projection_layer", "split_heads"]  # fmt: skip
+           "per_head", "projection_layer", "split_heads", "used_tokens"]  # fmt: skip
 
 
 def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
@@ -207,6 +207,16 @@ def merge_masks(mask: Tensor | None, key_mask: Tensor | None) -> Tensor | None:
         )
     keys = key_mask[:, None, None, :]
     return keys if mask is None else mask & keys
+
+
+def used_tokens(mask: Tensor | None, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Queries that attend to something, and keys that are attended to: bool (B or 1, N) each."""
+    allowed = merge_masks(mask, key_mask)
+    assert allowed is not None
+    allowed = torch.atleast_2d(allowed)
+    both = (allowed.any(-1), allowed.any(-2))
+    queries, keys = (t[None] if t.ndim == 1 else t.any(1) for t in both)
+    return queries, keys
 
 
 def _pad_keys(t: Tensor | None, keys: int, count: int) -> Tensor | None:
