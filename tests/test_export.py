@@ -1,6 +1,6 @@
 """torch.export and ONNX with a dynamic batch: every public module, run at another batch size."""
 
-import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -79,7 +79,8 @@ def masked(b: int) -> tuple[Tensor, ...]:
 
 
 def cross(b: int) -> tuple[Tensor, ...]:
-    return torch.randn(b, 4, 12), *masked(b)
+    other, keep = masked(b)
+    return torch.randn(b, 4, 12), other.masked_fill(~keep[..., None], math.nan), keep
 
 
 def images(chans: int, h: int, w: int) -> Callable[[int], tuple[Tensor, ...]]:
@@ -150,16 +151,14 @@ def test_case_61_62_exported_and_run_at_other_batch_sizes(name: str) -> None:
     given = draw(2)
     shapes = tuple({0: torch.export.Dim("batch")} for _ in given)
     program = torch.export.export(module, given, dynamic_shapes=shapes)
-    file = io.BytesIO()
     converted = torch.onnx.export(program, verbose=False)
     assert converted is not None
-    converted.model_proto.SerializeToString()
-    file.write(converted.model_proto.SerializeToString())
-    session = onnxruntime.InferenceSession(file.getvalue())
+    session = onnxruntime.InferenceSession(converted.model_proto.SerializeToString())
     names = [i.name for i in session.get_inputs()]
-    for b in (2, 5, 1):
+    for b in (5, 1):
         given = draw(b)
         want = listed(module(*given))
+        assert all(t.isfinite().all() for t in want)
         assert_close(listed(program.module()(*given)), want)
         fed = dict(zip(names, (np.asarray(t) for t in given), strict=True))
         got = [torch.from_numpy(t) for t in session.run(None, fed)]
