@@ -421,7 +421,7 @@ def test_inputs_that_do_not_fit_are_named(change: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_registers": -1}, "num_registers is -1; wanted 0 or more"),
+        ({"num_registers": -1}, "num_registers is -1; wanted a whole number, 0 to"),
         ({"projection": "half"}, "projection='half' is not known"),
         ({"kdim": 20, "projection": "per_head"}, "input width 20 is not divisible by num_heads 3"),
     ],

@@ -8,11 +8,15 @@ import pytest
 import torch
 from timm.layers import apply_rot_embed_cat, build_rotary_pos_embed, resample_abs_pos_embed
 from timm.layers.pos_embed_rel import RelPosBias, gen_relative_position_index
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.layers.embed import PositionEmbed, Positions, RelativeBias, RotaryEmbed
+from vision_attn.layers.neighborhood import NeighborhoodAttention
+from vision_attn.layers.window import WindowAttention
+from vision_attn.models.dense import DenseClassifier
+from vision_attn.models.detr import SetPredictor
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.positions import (
     grid_positions,
@@ -228,7 +232,7 @@ def test_sizes_not_trained_on_work_when_asked_for(kind: str, pool: Any) -> None:
             elif name.endswith("bias_table"):
                 spans = [[2 * a - 1, 2 * b - 1] for a, b in (grid, (3, 4))]
                 state[name] = resample_abs_pos_embed(t[None], *spans, 0)[0]
-        there.load_state_dict(state)
+        there.load_state_dict(dict(state))  # a plain dict has no metadata of the old grid
         assert_close(model(other), there(other))
         with pytest.raises(UserError, match=r"given, this model takes \(1, 6, 8\)$"):
             fixed(other)
@@ -275,3 +279,78 @@ def test_model_with_positions_trains_saves_and_loads(kind: str) -> None:
 def test_unknown_positions_are_refused() -> None:
     with pytest.raises(UserError, match="choose one of learn, sincos2d, none, rel_bias, rotary"):
         PositionEmbed("sine", (2, 2), 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("img", [(12, 16), (8, 4), (4, 16)])
+def test_case_47_a_fixed_table_is_computed_and_never_loaded(img: Any) -> None:
+    def build(size: Any) -> VisionTransformer:
+        return VisionTransformer(size, 2, 1, 5, embed_dim=24, depth=1, num_heads=3,
+                                 pos_embed="sincos2d").eval()  # fmt: skip
+
+    trained, model = build((8, 8)), build(img)
+    assert not any("pos_embed" in name for name in trained.state_dict())
+    old = dict(trained.state_dict()) | {"positions.pos_embed": torch.full((1, 16, 24), 7.0)}
+    for state in (trained.state_dict(), old):
+        model.load_state_dict(state, strict=True)
+        grid = (img[0] // 2, img[1] // 2)
+        assert_close(model.positions.pos_embed, sincos_2d(grid, 24)[None])
+        assert_close(model.head.weight, trained.head.weight)
+    with pytest.raises(RuntimeError, match="Unexpected"):
+        model.load_state_dict(old | {"positions.other": torch.zeros(1)})
+
+
+def test_case_47_the_positions_of_a_set_predictor_are_no_part_of_its_state() -> None:
+    small, large = (SetPredictor(n, 2, 1, 3, embed_dim=16, depth=1, dec_depth=1, num_heads=2)
+                    for n in (8, 12))  # fmt: skip
+    state = small.state_dict()
+    assert "pos" not in state
+    small.load_state_dict(dict(state) | {"pos": torch.zeros(16, 16)}, strict=True)
+    assert_close(small.pos, sincos_2d((4, 4), 16, temperature=20.0))
+    assert_close(large.pos, sincos_2d((6, 6), 16, temperature=20.0))
+
+
+def saved(module: nn.Module) -> Any:
+    file = io.BytesIO()
+    torch.save({"state_dict": module.state_dict()}, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize(
+    ("build", "here", "there"),
+    [
+        (lambda g: vit_of(g, "learn"), (2, 8), (4, 4)),
+        (lambda g: vit_of(g, "learn"), (2, 8), (8, 2)),
+        (lambda g: vit_of(g, "rel_bias"), (2, 8), (8, 2)),
+        (lambda g: WindowAttention(12, 3, window_size=g), (2, 5), (5, 2)),
+        (lambda g: NeighborhoodAttention(12, 3, kernel_size=g, rel_bias=True), (3, 5), (5, 3)),
+        (lambda g: DenseClassifier((2 * g[0], 2 * g[1]), 2, embed_dim=12, depth=1, num_heads=3),
+         (2, 8), (4, 4)),
+        (lambda g: SetPredictor((2 * g[0], 2 * g[1]), 2, embed_dim=12, depth=1, dec_depth=1,
+                                num_heads=3), (2, 8), (4, 4)),
+    ],
+)  # fmt: skip
+def test_case_48_a_learned_table_of_another_grid_is_refused(
+    build: Any, here: Any, there: Any
+) -> None:
+    first, other = build(here), build(there)
+    state = saved(first)
+    build(here).load_state_dict(state, strict=True)
+    with pytest.raises(RuntimeError, match=r"the learned table is one of \d+ x \d+ positions"):
+        other.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="the learned table is one of"):
+        nn.Sequential(other).load_state_dict(saved(nn.Sequential(first)))
+    assert first.state_dict().keys() == dict(first.named_parameters()).keys()
+
+
+def vit_of(grid: Any, kind: Any) -> VisionTransformer:
+    return VisionTransformer((2 * grid[0], 2 * grid[1]), 2, 1, 5, embed_dim=12, depth=1,
+                             num_heads=3, pos_embed=kind)  # fmt: skip
+
+
+def test_case_48_a_resampled_table_loads_as_a_plain_dict() -> None:
+    first, other = vit_of((2, 8), "learn"), vit_of((4, 4), "learn")
+    state = dict(first.state_dict())
+    state["positions.pos_embed"] = resize_positions(state["positions.pos_embed"], (2, 8), (4, 4))
+    other.load_state_dict(state)
+    assert_close(other.positions.pos_embed.data, state["positions.pos_embed"])

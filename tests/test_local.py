@@ -25,6 +25,8 @@ NEIGHBORHOODS = [  # grid, kernel, dilation
     ((37, 5), (5, 3), (3, 1)),
     ((2, 31), (3, 3), (5, 2)),
     ((3, 3), (7, 7), (1, 1)),
+    ((4, 5), (5, 7), (1, 1)),  # one step short of the whole grid both ways
+    ((5, 9), (5, 7), (2, 2)),
     ((1, 29), (1, 3), (1, 1)),
 ]
 WINDOWS = [  # grid, window, shift
@@ -135,8 +137,19 @@ def test_large_batches_are_done_in_parts(monkeypatch):
     table = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
     want = neighborhood_attend(*qkv, (11, 13), (3, 3), bias_table=table)
     monkeypatch.setattr(neighborhood, "_CHUNK", 2 * 3 * 143 * 5)
+    real, batches = neighborhood.attend_tiles, []
+
+    def counted(q, *rest, **options):
+        batches.append(q.shape[1])
+        return real(q, *rest, **options)
+
+    monkeypatch.setattr(neighborhood, "attend_tiles", counted)
     found = neighborhood_attend(*qkv, (11, 13), (3, 3), bias_table=table)
+    assert batches == [2, 2, 1]
     same_with_gradients(found, want, qkv, table)
+    batches.clear()
+    neighborhood_attend(*qkv[:, :2], (11, 13), (3, 3), bias_table=table)
+    assert batches == [2]
 
 
 @pytest.mark.parametrize(("grid", "window", "shift"), WINDOWS)

@@ -88,7 +88,7 @@ def test_other_sizes_run_and_every_parameter_gets_a_gradient():
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ({"radius": 0}, "radius 0.*at least 1"),
+        ({"radius": 0}, "radius is 0; wanted a whole number"),
         ({"radius": [1, 2, 3]}, "depth 2.*or 2"),
         ({"global_pool": "token"}, "global_pool='token'"),
         ({"num_registers": 2}, "num_registers is 2"),

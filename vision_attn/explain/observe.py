@@ -135,6 +135,14 @@ def tokens_of(model: nn.Module, images: Tensor) -> Tokens:
     find: Any = _grid_of(owner)
     rows, cols = find(images)
     size = owner.patch_embed.patch_size
+    covered = (rows * size[0], cols * size[1])
+    if not hasattr(owner.patch_embed, "backbone") and any(
+        n < whole for n, whole in zip(covered, images.shape[-2:], strict=True)
+    ):
+        raise UserError(
+            f"images of {images.shape[-2]} x {images.shape[-1]} pixels: patches of {size[0]} x"
+            f" {size[1]} leave the last ones unseen; take a size that they divide"
+        )
     ours = int(getattr(owner, "cls_token", None) is not None)
     return Tokens(
         (rows, cols),

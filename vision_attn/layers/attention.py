@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
@@ -11,12 +12,16 @@ from vision_attn.layers.heads import (
     HeadedAttention,
     PerHeadLinear,
     check_heads,
+    check_scale,
     merge_masks,
     per_head,
     projection_layer,
     split_heads,
+    used_tokens,
 )
+from vision_attn.ops.absent import present, surely_finite
 from vision_attn.ops.attention import Score, attend, attention_weights
+from vision_attn.ops.checks import check_flag, check_real, check_whole
 from vision_attn.ops.positions import rotate
 
 __all__ = ["MultiHeadAttention", "MultiHeadSelfAttention", "PerHeadLinear", "SelfAttention",
@@ -32,6 +37,10 @@ class SelfAttention(nn.Module):
         qkv_bias: bias in the three projections.
         attn_drop: dropout on the weights while training.
         scale: factor on the scores; None is 1/sqrt(K). 1.0 shows what the scale is for.
+        fused: use torch's fused kernel where it can; False can be differentiated twice.
+
+    Raises:
+        UserError: (a ValueError) a width below 1, numbers out of their range.
     """
 
     def __init__(
@@ -42,9 +51,16 @@ class SelfAttention(nn.Module):
         qkv_bias: bool = False,
         attn_drop: float = 0.0,
         scale: float | None = None,
+        fused: bool = True,
     ) -> None:
         super().__init__()
-        self.qkv = nn.Linear(dim, 3 * (head_dim or dim), bias=qkv_bias)
+        head_dim = dim if head_dim is None else head_dim
+        check_whole(dim=dim, head_dim=head_dim)
+        check_real(0, 1, attn_drop=attn_drop)
+        check_scale(scale)
+        check_flag(qkv_bias=qkv_bias, fused=fused)
+        self.fused = fused
+        self.qkv = nn.Linear(dim, 3 * head_dim, bias=qkv_bias)
         self.attn_drop = attn_drop
         self.scale = scale
 
@@ -52,7 +68,7 @@ class SelfAttention(nn.Module):
         """(B, N, D) -> (B, N, K), and the weights (B, N, N) when asked for."""
         q, k, v = self.qkv(x)[:, None].chunk(3, dim=-1)
         drop = self.attn_drop if self.training else 0.0
-        y = attend(q, k, v, scale=self.scale, dropout_p=drop)[:, 0]
+        y = attend(q, k, v, scale=self.scale, dropout_p=drop, fused=self.fused)[:, 0]
         if not return_weights:
             return y
         return y, attention_weights(q, k, scale=self.scale)[:, 0]
@@ -149,6 +165,10 @@ class MultiHeadSelfAttention(HeadedAttention):
                 f"tokens have width {x.shape[-1]}, but this layer has dim {self.dim};"
                 f" wanted (B, N, {self.dim}), got {tuple(x.shape)}"
             )
+        if (mask is not None or key_mask is not None) and not surely_finite(x):
+            queries, keys = used_tokens(mask, key_mask)
+            used = queries | keys if self.registers is None else torch.ones_like(keys)
+            x = present(x, used if key_mask is None else used & key_mask)
         q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
         q, k = self.q_norm(q), self.k_norm(k)
         if rotary is not None:

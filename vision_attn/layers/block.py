@@ -1,5 +1,6 @@
 """The pre-norm transformer encoder block (Dosovitskiy et al. 2021, after Xiong et al. 2020)."""
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.locality import LocalitySelfAttention
 from vision_attn.ops.attention import Score
+from vision_attn.ops.checks import check_flag, check_real, check_whole
 
 __all__ = ["EncoderBlock"]
 
@@ -51,6 +53,12 @@ class EncoderBlock(nn.Module):
         fused: bool = True,
     ) -> None:
         super().__init__()
+        check_whole(dim=dim)
+        check_real(0, 1024, open="low", mlp_ratio=mlp_ratio)
+        check_real(0, 1, drop_path=drop_path)
+        check_flag(lsa=lsa)
+        if init_values is not None:
+            check_real(-math.inf, init_values=init_values)
         self.norm1 = norm_layer(dim)
         attention = LocalitySelfAttention if lsa else MultiHeadSelfAttention
         self.attn = attention(

@@ -6,8 +6,15 @@ from typing import Literal
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.layers.heads import HeadedAttention, check_heads, projection_layer
+from vision_attn.layers.heads import (
+    HeadedAttention,
+    check_heads,
+    projection_layer,
+    used_tokens,
+)
+from vision_attn.ops.absent import present, surely_finite
 from vision_attn.ops.attention import Score
+from vision_attn.ops.checks import check_whole
 
 __all__ = ["MultiHeadAttention"]
 
@@ -49,7 +56,9 @@ class MultiHeadAttention(HeadedAttention):
         fused: bool = True,
     ) -> None:
         check_heads(dim, num_heads)
-        widths = {"q": dim, "k": kdim or dim, "v": vdim or dim}
+        kdim, vdim = (dim if width is None else width for width in (kdim, vdim))
+        check_whole(kdim=kdim, vdim=vdim)
+        widths = {"q": dim, "k": kdim, "v": vdim}
         super().__init__(
             dim,
             num_heads,
@@ -106,9 +115,12 @@ class MultiHeadAttention(HeadedAttention):
                     f"{name} has shape {tuple(t.shape)}, wanted"
                     f" (B, N, {width}) with B = {query.shape[0]}"
                 )
-        q = self.split_heads(self.q(_add(query, query_pos, "query_pos")))
-        k = self.split_heads(self.k(_add(key, key_pos, "key_pos")))
-        v = self.split_heads(self.v(value))
+        query, key = _add(query, query_pos, "query_pos"), _add(key, key_pos, "key_pos")
+        if (mask is not None or key_mask is not None) and not surely_finite(query, key, value):
+            queries, keys = used_tokens(mask, key_mask)
+            key, value = present(key, keys), present(value, keys)
+            query = query if self.registers is not None else present(query, queries)
+        q, k, v = (self.split_heads(t) for t in (self.q(query), self.k(key), self.v(value)))
         return self.mix(
             self.q_norm(q),
             self.k_norm(k),

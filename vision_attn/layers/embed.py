@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
+from vision_attn.layers.tables import GridTables
 from vision_attn.ops.positions import (
     relative_index,
     resize_positions,
@@ -42,16 +43,20 @@ class PatchEmbed(nn.Module):
         self.proj: nn.Module = nn.Linear(in_chans * patch_size[0] * patch_size[1], embed_dim)
 
     def grid_of(self, x: Tensor) -> tuple[int, int]:
-        """(rows, columns) of tokens of these images (B, C, h, w)."""
-        return x.shape[-2] // self.patch_size[0], x.shape[-1] // self.patch_size[1]
+        """(rows, columns) of tokens of images (B, C, h, w); a UserError where they do not fit.
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, h*p, w*q) -> (B, h*w, D)."""
+        Whole patches only: a convolution would leave the last pixels out in silence.
+        """
         want = (self.in_chans, *self.img_size)
         if x.shape[1:] != want and not (self.dynamic_img_size and x.shape[1:2] == want[:1]):
             raise UserError(
                 f"images of shape {tuple(x.shape[1:])} (C, h, w) given, this model takes {want}"
             )
+        return check_patch_size((x.shape[-2], x.shape[-1]), self.patch_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, h*p, w*q) -> (B, h*w, D)."""
+        self.grid_of(x)
         return self.embed(x)
 
     def embed(self, x: Tensor) -> Tensor:
@@ -59,7 +64,7 @@ class PatchEmbed(nn.Module):
         return self.proj(image_to_patches(x, self.patch_size))
 
 
-class PositionEmbed(nn.Module):
+class PositionEmbed(GridTables):
     """Adds a position to every token of a grid: (B, h*w, D) -> (B, h*w, D).
 
     `rel_bias` and `rotary` act inside attention (`RelativeBias`, `RotaryEmbed`): nothing is added.
@@ -73,8 +78,9 @@ class PositionEmbed(nn.Module):
         if kind == "learn":
             self.pos_embed = nn.Parameter(torch.empty(1, n, embed_dim))
             nn.init.trunc_normal_(self.pos_embed, std=0.02)
+            self.table_grid = grid_size
         elif kind == "sincos2d":
-            self.register_buffer("pos_embed", sincos_2d(grid_size, embed_dim)[None])
+            self.fixed_table("pos_embed", sincos_2d(grid_size, embed_dim)[None])
         elif kind in get_args(Positions):
             self.pos_embed = None
         else:
@@ -93,7 +99,7 @@ class PositionEmbed(nn.Module):
         return x + sincos_2d(grid_size, self.embed_dim).to(self.pos_embed)
 
 
-class RelativeBias(nn.Module):
+class RelativeBias(GridTables):
     """A learned bias for each head and each difference of positions: -> (1, H, N, N) (Swin).
 
     The table, ((2h-1)(2w-1), H), has the name and the order of timm's.
@@ -111,10 +117,11 @@ class RelativeBias(nn.Module):
     ) -> None:
         super().__init__()
         self.grid_size, self.num_prefix_tokens = grid_size, num_prefix_tokens
-        rows = (2 * grid_size[0] - 1) * (2 * grid_size[1] - 1)
-        self.relative_position_bias_table = nn.Parameter(torch.empty(rows, num_heads))
+        self.table_grid = (2 * grid_size[0] - 1, 2 * grid_size[1] - 1)
+        shape = (self.table_grid[0] * self.table_grid[1], num_heads)
+        self.relative_position_bias_table = nn.Parameter(torch.empty(shape))
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
-        self.register_buffer("index", relative_index(grid_size), persistent=False)
+        self.fixed_table("index", relative_index(grid_size))
 
     def forward(self, grid_size: tuple[int, int] | None = None) -> Tensor:
         """The grid, None is the own one -> (1, H, N, N); for another grid the table is resized."""
@@ -127,7 +134,7 @@ class RelativeBias(nn.Module):
         return nn.functional.pad(bias, (self.num_prefix_tokens, 0) * 2)
 
 
-class RotaryEmbed(nn.Module):
+class RotaryEmbed(GridTables):
     """The turns of `ops.positions.rotary_2d` for a grid: -> (2, N, K), no parameters.
 
     Args:
@@ -144,7 +151,7 @@ class RotaryEmbed(nn.Module):
         super().__init__()
         self.grid_size, self.num_prefix_tokens = grid_size, num_prefix_tokens
         self.head_dim = head_dim
-        self.register_buffer("table", self._compute(grid_size), persistent=False)
+        self.fixed_table("table", self._compute(grid_size))
 
     def _compute(self, grid_size: tuple[int, int]) -> Tensor:
         sin, cos = rotary_2d(grid_size, self.head_dim)

@@ -1,5 +1,6 @@
 """What the multi-head layers share: widths, norms, registers, masks, weights, output projection."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -7,14 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.ops.attention import Score, attend, attention_weights
+from vision_attn.ops.attention import Score, attend, attention_weights, check_score
+from vision_attn.ops.checks import LARGEST, check_flag, check_real, check_whole
 
-__all__ = ["HeadedAttention", "PerHeadLinear", "check_heads", "merge_masks", "per_head",
-           "projection_layer", "split_heads"]  # fmt: skip
+__all__ = ["HeadedAttention", "PerHeadLinear", "check_heads", "check_scale", "merge_masks",
+           "per_head", "projection_layer", "split_heads", "used_tokens"]  # fmt: skip
 
 
 def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
     """The width of a head, or a UserError that names both numbers and suggests others."""
+    check_whole(**{name: dim})
+    check_whole(-LARGEST, num_heads=num_heads)  # below 1 is named with numbers that fit
     if num_heads < 1 or dim % num_heads:
         fits = [n for n in range(1, dim + 1) if dim % n == 0]
         near = sorted(sorted(fits, key=lambda n: abs(n - num_heads))[:2])
@@ -23,6 +27,12 @@ def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
             f" try num_heads {' or '.join(map(str, near))}"
         )
     return dim // num_heads
+
+
+def check_scale(scale: float | None) -> None:
+    """A UserError unless the factor on the scores is None or a finite number."""
+    if scale is not None:
+        check_real(-math.inf, scale=scale)
 
 
 def split_heads(x: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:
@@ -97,6 +107,11 @@ class HeadedAttention(nn.Module):
         fused: bool,
     ) -> None:
         super().__init__()
+        check_score(score)
+        check_scale(scale)
+        check_real(0, 1, attn_drop=attn_drop, proj_drop=proj_drop)
+        check_flag(qk_norm=qk_norm, proj_bias=proj_bias, fused=fused)
+        check_whole(0, num_registers=num_registers)
         self.dim, self.num_heads, self.head_dim = dim, num_heads, check_heads(dim, num_heads)
         self.scale, self.score, self.fused = scale, score, fused
         for name, layer in inputs.items():
@@ -106,8 +121,6 @@ class HeadedAttention(nn.Module):
         self.attn_drop = nn.Dropout(attn_drop)
         self.proj = nn.Linear(dim, dim, bias=proj_bias)
         self.proj_drop = nn.Dropout(proj_drop)
-        if num_registers < 0:
-            raise UserError(f"num_registers is {num_registers}; wanted 0 or more")
         self.num_registers = num_registers
         self.registers = None
         if num_registers:
@@ -194,6 +207,16 @@ def merge_masks(mask: Tensor | None, key_mask: Tensor | None) -> Tensor | None:
         )
     keys = key_mask[:, None, None, :]
     return keys if mask is None else mask & keys
+
+
+def used_tokens(mask: Tensor | None, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Queries that attend to something, and keys that are attended to: bool (B or 1, N) each."""
+    allowed = merge_masks(mask, key_mask)
+    assert allowed is not None
+    allowed = torch.atleast_2d(allowed)
+    both = (allowed.any(-1), allowed.any(-2))
+    queries, keys = (t[None] if t.ndim == 1 else t.any(1) for t in both)
+    return queries, keys
 
 
 def _pad_keys(t: Tensor | None, keys: int, count: int) -> Tensor | None:

@@ -17,6 +17,7 @@ from vision_attn.layers.heads import (
     projection_layer,
     split_heads,
 )
+from vision_attn.layers.tables import GridTables
 from vision_attn.ops.attention import Score
 from vision_attn.ops.positions import rotate
 
@@ -25,7 +26,7 @@ __all__ = ["LocalAttention", "Pair"]
 Pair = tuple[int, int]
 
 
-class LocalAttention(HeadedAttention):
+class LocalAttention(GridTables, HeadedAttention):
     """Projections and options that both layers share; a subclass says who attends to whom."""
 
     qkv: nn.Module
@@ -46,7 +47,7 @@ class LocalAttention(HeadedAttention):
         projection: Literal["full", "per_head"] = "full",
         score: Score = "softmax",
         fused: bool = True,
-        table_rows: int = 0,
+        table_grid: Pair | None = None,
     ) -> None:
         check_heads(dim, num_heads)
         super().__init__(
@@ -64,8 +65,10 @@ class LocalAttention(HeadedAttention):
             fused=fused,
         )
         self.relative_position_bias_table = None
-        if table_rows:
-            self.relative_position_bias_table = nn.Parameter(torch.empty(table_rows, num_heads))
+        self.table_grid = table_grid
+        if table_grid is not None:
+            shape = (table_grid[0] * table_grid[1], num_heads)
+            self.relative_position_bias_table = nn.Parameter(torch.empty(shape))
             nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
     def forward(

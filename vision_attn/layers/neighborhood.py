@@ -75,7 +75,7 @@ class NeighborhoodAttention(LocalAttention):
             projection=projection,
             score=score,
             fused=fused,
-            table_rows=kernel[0] * kernel[1] if rel_bias else 0,
+            table_grid=kernel if rel_bias else None,
         )
         self.kernel_size: Pair = kernel
         self.dilation: Pair = steps

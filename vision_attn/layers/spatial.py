@@ -4,6 +4,7 @@ The three are one formula, `x + gate(W attend(q, k, v))` with 1 x 1 convolutions
 differ in widths, scale, score and gate. The gate is closed at the start: the layer is the identity.
 """
 
+import math
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
 from vision_attn.errors import UserError
-from vision_attn.layers.heads import check_heads
+from vision_attn.layers.heads import check_heads, check_scale
 from vision_attn.ops.attention import attend
+from vision_attn.ops.checks import check_flag, check_real, check_whole
 from vision_attn.ops.tokens import image_to_pixels, pixels_to_image
 
 __all__ = ["SelfAttention2d", "add_attention"]
@@ -65,6 +67,7 @@ class SelfAttention2d(nn.Module):
         gate: `gamma`, a scalar; `layer_scale`, a factor a channel (Touvron et al. 2021); `norm`,
             a batch norm.
         init_values: start of the gate; 0 makes the layer the identity.
+        fused: use torch's fused kernel where it can; False can be differentiated twice.
 
     Raises:
         UserError: (a ValueError) an unknown kind, score or gate, heads that do not divide a width,
@@ -89,10 +92,16 @@ class SelfAttention2d(nn.Module):
         attn_drop: float = 0.0,
         gate: Literal["gamma", "layer_scale", "norm"] | None = None,
         init_values: float = 0.0,
+        fused: bool = True,
     ) -> None:
         super().__init__()
+        check_whole(dim=dim)
+        check_real(0, 1, attn_drop=attn_drop)
+        check_real(-math.inf, init_values=init_values)
+        check_scale(scale)
+        check_flag(pool=pool, spectral_norm=spectral_norm, fused=fused)
         preset = _PRESETS[_known("kind", kind, tuple(_PRESETS))]
-        self.dim, self.kind, self.pool = dim, kind, pool
+        self.dim, self.kind, self.pool, self.fused = dim, kind, pool, fused
         self.score = _known("score", score, ("softmax", "dot"))
         self.num_heads = preset.num_heads if num_heads is None else num_heads
         qk = max(1, dim // preset.qk_ratio) if qk_dim is None else qk_dim
@@ -135,7 +144,7 @@ class SelfAttention2d(nn.Module):
             y = q @ (k.mT @ v * (self.scale / k.shape[-2]))
         else:
             drop = self.attn_drop.p if self.training else 0.0
-            y = attend(q, k, v, scale=self.scale, dropout_p=drop)
+            y = attend(q, k, v, scale=self.scale, dropout_p=drop, fused=self.fused)
         y = pixels_to_image(y.transpose(1, 2).flatten(2), (x.shape[2], x.shape[3]))
         y = self.norm(self.proj(y))
         return x + (y if self.gamma is None else self.gamma * y)

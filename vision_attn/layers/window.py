@@ -76,7 +76,7 @@ class WindowAttention(LocalAttention):
             projection=projection,
             score=score,
             fused=fused,
-            table_rows=(2 * window[0] - 1) * (2 * window[1] - 1) if rel_bias else 0,
+            table_grid=(2 * window[0] - 1, 2 * window[1] - 1) if rel_bias else None,
         )
         self.window_size: Pair = window
         self.shift_size: Pair = shift

@@ -1,6 +1,7 @@
 """The small CNN: stages of 3 x 3 convolution, batch norm and ReLU, halving the map in between."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from timm.layers import to_2tuple
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from vision_attn.errors import UserError
 from vision_attn.models.vit import no_pretrained
+from vision_attn.ops.checks import check_memory, check_pair, check_real, check_whole
 
 __all__ = ["SmallCNN", "stage_sizes", "vision_attn_cnn"]
 
@@ -49,8 +51,21 @@ class SmallCNN(nn.Module):
         drop_rate: float = 0.0,
     ) -> None:
         super().__init__()
-        if not widths or min(widths) < 1 or depth < 1:
-            raise UserError(f"widths {list(widths)} and depth {depth} must be 1 or more")
+        if isinstance(widths, str) or not isinstance(widths, Sequence) or not widths:
+            raise UserError(f"widths is {widths!r}; wanted a list of whole numbers, one a stage")
+        for width in widths:
+            check_whole(widths=width)
+        check_whole(1, 1000, depth=depth)
+        check_pair(img_size=img_size)
+        check_whole(in_chans=in_chans)
+        check_whole(0, num_classes=num_classes)
+        check_real(0, 1, open="high", drop_rate=drop_rate)
+        weights = (9 * a * b for a, b in pairwise((in_chans, *widths)))
+        check_memory(
+            f"widths {list(widths)} at depth {depth}: the weights",
+            sum(weights) + (depth - 1) * 9 * sum(width**2 for width in widths),
+            "take a narrower model",
+        )
         sizes = stage_sizes(to_2tuple(img_size), len(widths))
         stages, chans = [], in_chans
         for i, width in enumerate(widths):

@@ -3,9 +3,9 @@
 from timm.layers import to_2tuple, trunc_normal_
 from torch import Tensor, nn
 
-from vision_attn.errors import UserError
 from vision_attn.layers.embed import Positions
 from vision_attn.models.vit import VisionTransformer
+from vision_attn.ops.checks import check_whole
 from vision_attn.ops.tokens import patches_to_image
 
 __all__ = ["DenseClassifier"]
@@ -23,7 +23,7 @@ class DenseClassifier(nn.Module):
         patch_size: pixels of a token's side, one number or a pair; 1 makes every pixel a token.
         in_chans: channels C.
         num_classes: labels that a pixel may have, background among them.
-        embed_dim, depth, num_heads, mlp_ratio, drop_path_rate: see `VisionTransformer`.
+        embed_dim, depth, num_heads, mlp_ratio, drop_path_rate, fused: see `VisionTransformer`.
         pos_embed: `learn`, `sincos2d`, `rel_bias`, `rotary` or `none`.
 
     Raises:
@@ -43,10 +43,10 @@ class DenseClassifier(nn.Module):
         *,
         pos_embed: Positions = "learn",
         drop_path_rate: float = 0.0,
+        fused: bool = True,
     ) -> None:
         super().__init__()
-        if num_classes < 1:
-            raise UserError(f"num_classes is {num_classes}; every pixel needs one, so 1 or more")
+        check_whole(num_classes=num_classes)
         self.img_size, self.patch_size = to_2tuple(img_size), to_2tuple(patch_size)
         self.num_classes = num_classes
         self.encoder = VisionTransformer(
@@ -60,6 +60,7 @@ class DenseClassifier(nn.Module):
             mlp_ratio=mlp_ratio,
             pos_embed=pos_embed,
             drop_path_rate=drop_path_rate,
+            fused=fused,
         )
         self.head = nn.Linear(embed_dim, num_classes * self.patch_size[0] * self.patch_size[1])
         trunc_normal_(self.head.weight, std=0.02)

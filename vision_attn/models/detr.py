@@ -6,9 +6,11 @@ import torch
 from timm.layers import Mlp, to_2tuple
 from torch import Tensor, nn
 
-from vision_attn.errors import UserError
 from vision_attn.layers.attention import MultiHeadAttention
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed
+from vision_attn.layers.tables import GridTables
+from vision_attn.models.vit import check_sizes
+from vision_attn.ops.checks import check_real, check_whole
 from vision_attn.ops.positions import sincos_2d
 
 __all__ = ["MemoryBlock", "QueryBlock", "SetPredictor"]
@@ -20,10 +22,12 @@ class MemoryBlock(nn.Module):
     Positions are added to queries and keys, never to values: `q = k = x + P`, `v = x`.
     """
 
-    def __init__(self, dim: int, num_heads: int, mlp_ratio: float = 4.0) -> None:
+    def __init__(
+        self, dim: int, num_heads: int, mlp_ratio: float = 4.0, *, fused: bool = True
+    ) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attn = MultiHeadAttention(dim, num_heads, qkv_bias=True)
+        self.attn = MultiHeadAttention(dim, num_heads, qkv_bias=True, fused=fused)
         self.mlp = Mlp(dim, int(dim * mlp_ratio))
 
     def forward(self, x: Tensor, pos: Tensor, key_mask: Tensor | None = None) -> Tensor:
@@ -39,11 +43,13 @@ class QueryBlock(nn.Module):
     Self-attention has `q = k = t + E`, `v = t`; cross-attention `q = t + E`, `k = m + P`, `v = m`.
     """
 
-    def __init__(self, dim: int, num_heads: int, mlp_ratio: float = 4.0) -> None:
+    def __init__(
+        self, dim: int, num_heads: int, mlp_ratio: float = 4.0, *, fused: bool = True
+    ) -> None:
         super().__init__()
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(dim) for _ in range(3))
-        self.attn = MultiHeadAttention(dim, num_heads, qkv_bias=True)
-        self.cross = MultiHeadAttention(dim, num_heads, qkv_bias=True)
+        self.attn = MultiHeadAttention(dim, num_heads, qkv_bias=True, fused=fused)
+        self.cross = MultiHeadAttention(dim, num_heads, qkv_bias=True, fused=fused)
         self.mlp = Mlp(dim, int(dim * mlp_ratio))
 
     def forward(
@@ -65,7 +71,7 @@ class QueryBlock(nn.Module):
         return t + self.mlp(self.norm3(t))
 
 
-class SetPredictor(nn.Module):
+class SetPredictor(GridTables):
     """An image to a set of objects: (B, C, h, w) -> classes (B, Nq, classes+1), boxes (B, Nq, 4).
 
     Each of the learned queries E answers a class, the last of which is 'nothing', and a box: centre
@@ -85,6 +91,7 @@ class SetPredictor(nn.Module):
         mlp_ratio: hidden width of an MLP over D.
         temperature: of the sine-cosine positions P. The usual 10,000 is for long axes; on few
             patches it would leave most channels alike.
+        fused: see `MultiHeadSelfAttention`.
 
     Raises:
         UserError: (a ValueError) sizes that do not divide, no query, no decoder block.
@@ -106,13 +113,13 @@ class SetPredictor(nn.Module):
         mlp_ratio: float = 2.0,
         *,
         temperature: float = 20.0,
+        fused: bool = True,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("num_classes", num_classes), ("num_queries", num_queries), ("dec_depth", dec_depth)
-        ):  # fmt: skip
-            if value < 1:
-                raise UserError(f"{name} is {value}; wanted 1 or more")
+        check_sizes(img_size, patch_size, in_chans, embed_dim, depth, num_heads, mlp_ratio)
+        check_whole(num_classes=num_classes, num_queries=num_queries)
+        check_whole(1, 1000, dec_depth=dec_depth)
+        check_real(0, open="low", temperature=temperature)
         self.num_classes, self.num_queries = num_classes, num_queries
         self.patch_embed = PatchEmbed(
             to_2tuple(img_size), to_2tuple(patch_size), in_chans, embed_dim
@@ -120,13 +127,13 @@ class SetPredictor(nn.Module):
         grid = self.patch_embed.grid_size
         # values carry no P, and patches, unlike a CNN's padded maps, do not know where they lie
         self.positions = PositionEmbed("learn", grid, embed_dim)
-        self.register_buffer("pos", sincos_2d(grid, embed_dim, temperature=temperature))
+        self.fixed_table("pos", sincos_2d(grid, embed_dim, temperature=temperature))
         self.queries = nn.Parameter(torch.randn(num_queries, embed_dim))
         self.encoder = nn.ModuleList(
-            MemoryBlock(embed_dim, num_heads, mlp_ratio) for _ in range(depth)
+            MemoryBlock(embed_dim, num_heads, mlp_ratio, fused=fused) for _ in range(depth)
         )
         self.decoder = nn.ModuleList(
-            QueryBlock(embed_dim, num_heads, mlp_ratio) for _ in range(dec_depth)
+            QueryBlock(embed_dim, num_heads, mlp_ratio, fused=fused) for _ in range(dec_depth)
         )
         self.enc_norm, self.norm = nn.LayerNorm(embed_dim), nn.LayerNorm(embed_dim)
         self.class_head = nn.Linear(embed_dim, num_classes + 1)

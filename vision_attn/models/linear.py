@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vision_attn.errors import UserError
 from vision_attn.models.vit import no_pretrained
+from vision_attn.ops.checks import check_memory, check_pair, check_whole
 
 __all__ = ["LinearClassifier", "vision_attn_linear"]
 
@@ -29,7 +30,10 @@ class LinearClassifier(nn.Module):
         self, img_size: int | tuple[int, int] = 32, in_chans: int = 3, num_classes: int = 10
     ) -> None:
         super().__init__()
+        check_pair(img_size=img_size)
+        check_whole(in_chans=in_chans, num_classes=num_classes)
         self.shape = (in_chans, *to_2tuple(img_size))
+        check_memory("the weights", prod(self.shape) * num_classes, "take smaller images")
         self.head = nn.Linear(prod(self.shape), num_classes)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)

@@ -15,6 +15,7 @@ from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import Positions
 from vision_attn.layers.neighborhood import NeighborhoodAttention
 from vision_attn.models.vit import VisionTransformer, no_pretrained
+from vision_attn.ops.checks import check_whole
 
 __all__ = ["LocalBlock", "LocalVisionTransformer", "vision_attn_local_vit"]
 
@@ -81,10 +82,14 @@ class LocalVisionTransformer(VisionTransformer):
             raise UserError(
                 f"global_pool={global_pool!r}: local attention needs global_pool='avg' or 'map'"
             )
+        check_whole(0, 1000, depth=depth)
+        check_whole(dilation=dilation)
+        for r in radius if isinstance(radius, list | tuple) else (radius,):
+            check_whole(radius=r)
         if others.get("lsa"):
             raise UserError("lsa=True masks pairs of all tokens; local attention needs lsa=False")
-        radii = [radius] * depth if isinstance(radius, int) else list(radius)
-        if len(radii) != depth or any(r < 1 for r in radii):
+        radii = list(radius) if isinstance(radius, list | tuple) else [radius] * depth
+        if len(radii) != depth:
             raise UserError(
                 f"radius {radius} with depth {depth}: wanted one number of at least 1, or {depth}"
             )
@@ -107,6 +112,9 @@ class LocalVisionTransformer(VisionTransformer):
                 dilation=dilation,
                 rel_bias=pos_embed == "rel_bias",
             )
+
+    def _check_tokens(self, grid: tuple[int, int]) -> None:
+        """Memory is linear in the tokens here."""
 
     def forward_features(self, x: Tensor) -> Tensor:
         """(B, C, h, w) -> normalised tokens (B, N, D)."""

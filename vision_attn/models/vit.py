@@ -15,6 +15,7 @@ from vision_attn.layers.pool import attention_pool
 from vision_attn.layers.stem import ConvStem, PooledConvStem, ShiftedPatchEmbed
 from vision_attn.models.mimetic import start_mimetic
 from vision_attn.ops.attention import Score
+from vision_attn.ops.checks import check_flag, check_memory, check_pair, check_real, check_whole
 
 __all__ = [
     "VisionTransformer",
@@ -63,10 +64,11 @@ class VisionTransformer(nn.Module):
         proj_drop_rate: dropout after the projections and in the MLPs.
         attn_drop_rate: dropout on the attention weights.
         drop_path_rate: stochastic depth of the last block; it grows linearly from 0.
+        fused: see `MultiHeadSelfAttention`; False can be differentiated twice.
 
     Raises:
         UserError: (a ValueError) a patch that does not divide the image, heads that do not divide
-            the width, unknown options, images of another shape.
+            the width, numbers out of their range, unknown options, images of another shape.
     """
 
     def __init__(
@@ -98,8 +100,29 @@ class VisionTransformer(nn.Module):
         score: Score = "softmax",
         scale: float | None = None,
         num_registers: int = 0,
+        fused: bool = True,
     ) -> None:
         super().__init__()
+        check_sizes(img_size, patch_size, in_chans, embed_dim, depth, num_heads, mlp_ratio)
+        check_whole(0, num_classes=num_classes)
+        check_real(
+            0,
+            1,
+            open="high",
+            drop_rate=drop_rate,
+            pos_drop_rate=pos_drop_rate,
+            proj_drop_rate=proj_drop_rate,
+            attn_drop_rate=attn_drop_rate,
+            drop_path_rate=drop_path_rate,
+        )
+        check_flag(
+            qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
+            lsa=lsa,
+            mimetic_init=mimetic_init,
+            dynamic_img_size=dynamic_img_size,
+            fused=fused,
+        )
         for name, value, known in (("global_pool", global_pool, POOLS), ("stem", stem, STEMS)):
             if value not in known:
                 raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(known)}")
@@ -117,6 +140,7 @@ class VisionTransformer(nn.Module):
             nn.Parameter(torch.zeros(1, 1, embed_dim)) if global_pool == "token" else None
         )
         grid, prefix = self.patch_embed.grid_size, int(global_pool == "token")
+        self._check_tokens(grid)
         self.positions = PositionEmbed(pos_embed, grid, embed_dim)
         self.pos_drop = nn.Dropout(pos_drop_rate)
         self.blocks = nn.Sequential(
@@ -136,6 +160,7 @@ class VisionTransformer(nn.Module):
                     scale=scale,
                     num_registers=num_registers,
                     lsa=lsa,
+                    fused=fused,
                 )
                 for i in range(depth)
             )
@@ -158,6 +183,14 @@ class VisionTransformer(nn.Module):
             self.attn_pool = attention_pool(embed_dim, num_heads, mlp_ratio)
         if mimetic_init:
             start_mimetic(self.blocks, self.positions)
+
+    def _check_tokens(self, grid: tuple[int, int]) -> None:
+        """A UserError for more tokens than can all attend to each other."""
+        n = grid[0] * grid[1]
+        check_memory(
+            f"{n:,} tokens that all attend to each other: the scores of one head", n * n,
+            "take larger patches, smaller images or local_vit",
+        )  # fmt: skip
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters, beside norms and biases, that weight decay must leave alone."""
@@ -206,6 +239,36 @@ def _init(module: nn.Module) -> None:
         trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+def check_sizes(
+    img_size: int | tuple[int, int],
+    patch_size: int | tuple[int, int],
+    in_chans: int,
+    embed_dim: int,
+    depth: int,
+    num_heads: int,
+    mlp_ratio: float,
+) -> None:
+    """A UserError for sizes of a transformer that no machine, or no model, can have."""
+    check_pair(img_size=img_size, patch_size=patch_size)
+    check_whole(in_chans=in_chans, embed_dim=embed_dim, num_heads=num_heads)
+    check_whole(0, 1000, depth=depth)
+    check_real(0, 1024, open="low", mlp_ratio=mlp_ratio)
+    width = int(embed_dim * mlp_ratio)
+    if width < 1:
+        raise UserError(f"mlp_ratio {mlp_ratio} of embed_dim {embed_dim} leaves no hidden width")
+    (h, w), (p, q) = to_2tuple(img_size), to_2tuple(patch_size)
+    check_memory(
+        f"embed_dim {embed_dim:,} at depth {depth}: the weights",
+        depth * embed_dim * (4 * embed_dim + 2 * width) + in_chans * p * q * embed_dim,
+        "take a narrower model",
+    )
+    check_memory(
+        f"img_size {h:,} x {w:,} in patches of {p} x {q}: the tokens of one image",
+        (h // p) * (w // q) * embed_dim,
+        "take larger patches or smaller images",
+    )
 
 
 def no_pretrained(pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 `attend` is the output, `attention_weights` the matrix behind it. Both take the same mask (bool,
 True = may attend) and the same additive bias. A query with nothing to attend to gives zeros, with
 finite gradients, on every path: its row is opened before the softmax and emptied after it, so no
-kernel ever sees a row without keys.
+kernel ever sees a row without keys. What a mask hides is absent, whatever stands there; see `hide`.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vision_attn.errors import UserError
+from vision_attn.ops.absent import hide, surely_finite
 from vision_attn.ops.rows import causal_mask, pick, row_index
 
 __all__ = ["Score", "attend", "attention_weights"]
@@ -38,8 +39,10 @@ def attend(
 
     Args:
         q, k, v: queries, keys, values; values may have another width than keys.
-        mask: bool, broadcastable to (B, H, Nq, Nk), True = may attend.
-        bias: added to the scores, broadcastable to (B, H, Nq, Nk); -inf forbids, as a mask does.
+        mask: bool, broadcastable to (B, H, Nq, Nk), True = may attend. A query that may attend to a
+            key or value with NaN or infinity gets NaN; others do not notice it.
+        bias: added to the scores, broadcastable to (B, H, Nq, Nk); -inf forbids, as a mask does. It
+            is rounded to the dtype of q, and what is finite stays finite.
         causal: a query attends to no later key; see `causal_mask`. Beside mask, both must allow.
         scale: factor on q.k; None is 1/sqrt(K), K the width of a head.
         score: what turns scores into weights; `relu` and `sigmoid` as in `attention_weights`.
@@ -55,28 +58,25 @@ def attend(
     _check(q, k, mask, bias)
     if k.shape[-2] != v.shape[-2]:
         raise UserError(f"{k.shape[-2]} keys but {v.shape[-2]} values; each key needs one value")
-    plain = mask is None and bias is None and (not causal or q.shape[-2] == k.shape[-2])
-    if not fused or score != "softmax" or (plain and not causal and _products_are_faster(q, k)):
-        w = attention_weights(q, k, mask=mask, bias=bias, causal=causal, scale=scale, score=score)
-        return F.dropout(w, dropout_p) @ v
-    if k.shape[-2] == 0:
-        return q @ (k.mT @ v)  # zeros that have gradients
-    if plain:
-        return F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout_p, is_causal=causal, scale=scale
-        )
-    if causal:
-        mask = _and(mask, causal_mask(q.shape[-2], k.shape[-2], device=q.device))
-    opened, bias, alive = _open_empty_rows(mask, bias)
-    if bias is None:
-        attn_mask = opened
-    elif opened is None:
-        attn_mask = bias.to(q.dtype)
+    check_score(score)
+    bias = _fit(bias, q)
+    square = mask is None and bias is None and q.shape[-2] == k.shape[-2]
+    lost: Tensor | None = None
+    if (mask is not None or bias is not None or causal) and not surely_finite(q, k, v):
+        allowed = None
+        if not (causal and square):
+            allowed = _allowed(mask, bias, _late(q, k) if causal else None)
+        q, k, v, lost = hide(q, k, v, allowed)
+    products = not fused or score != "softmax"
+    if mask is None and bias is None and not causal:
+        products = products or _products_are_faster(q, k)
+    if products:
+        late = _late(q, k) if causal else None
+        w = _weights(q, k, mask=_and(mask, late), bias=bias, scale=scale, score=score)
+        y = F.dropout(w, dropout_p) @ v
     else:
-        attn_mask = bias.to(q.dtype).masked_fill(~opened, float("-inf"))
-    attn_mask = torch.atleast_2d(attn_mask)  # the kernel takes no mask of keys alone
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, scale=scale)
-    return torch.where(alive, y, 0)
+        y = _fused(q, k, v, mask, bias, causal, scale, dropout_p)
+    return y if lost is None else y + lost
 
 
 def attention_weights(
@@ -103,6 +103,8 @@ def attention_weights(
             these are computed. None is all.
     """
     _check(q, k, mask, bias)
+    check_score(score)
+    bias = _fit(bias, q)
     late = None
     if causal:
         late = causal_mask(q.shape[-2], k.shape[-2], rows=queries, device=q.device)
@@ -112,27 +114,84 @@ def attention_weights(
             q, mask, bias = (pick(t, dim, index) for t in (q, mask, bias))  # type: ignore[assignment]
             k = k if name == "queries" else k.index_select(dim, index)
     mask = _and(mask, late)
+    lost: Tensor | None = None
+    if (mask is not None or bias is not None) and not surely_finite(q, k):
+        q, k, _, lost = hide(q, k, None, _allowed(mask, bias, None))
+    return _weights(q, k, mask=mask, bias=bias, scale=scale, score=score, lost=lost)
+
+
+def _fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    causal: bool,
+    scale: float | None,
+    dropout_p: float,
+) -> Tensor:
+    """`attend` by torch's kernel."""
+    if k.shape[-2] == 0:
+        nothing = torch.ones((), dtype=torch.bool, device=q.device)
+        return q.masked_fill(nothing, 0) @ (k.mT @ v)  # zeros that have gradients
+    if mask is None and bias is None and (not causal or q.shape[-2] == k.shape[-2]):
+        return F.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout_p, is_causal=causal, scale=scale
+        )
+    if causal:
+        mask = _and(mask, _late(q, k))
+    opened, bias, alive = _open_empty_rows(mask, bias)
+    if bias is None:
+        attn_mask = opened
+    elif opened is None:
+        attn_mask = bias
+    else:
+        attn_mask = bias.masked_fill(~opened, float("-inf"))
+    attn_mask = torch.atleast_2d(attn_mask)  # the kernel takes no mask of keys alone
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, scale=scale)
+    return torch.where(alive, y, 0)
+
+
+def _weights(
+    q: Tensor,
+    k: Tensor,
+    *,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    scale: float | None,
+    score: Score,
+    lost: Tensor | None = None,
+) -> Tensor:
+    """`attention_weights` by matrix products; `lost` is added to what a row may attend to."""
     exact = torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
-        s = (q.to(exact) * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.to(exact).mT
+        # no channels, no scores: any scale will do
+        factor = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
+        s = (q.to(exact) * factor) @ k.to(exact).mT
     opened, bias, alive = _open_empty_rows(mask, bias)
     if bias is not None:
         s = s + bias.to(exact)
     allowed = opened if bias is None else _and(opened, ~torch.isneginf(bias))
     if score == "softmax":
         w = (s if opened is None else s.masked_fill(~opened, float("-inf"))).softmax(-1)
-    elif score in ("relu", "sigmoid"):
+    else:
         if allowed is None:
             count = torch.tensor(float(s.shape[-1]), dtype=exact, device=s.device)
         else:
             count = allowed.expand(*allowed.shape[:-1], s.shape[-1]).sum(-1, keepdim=True).to(exact)
             s = s.masked_fill(~allowed, 0.0)
         w = s.relu() / count if score == "relu" else torch.sigmoid(s - count.log())
-    else:
-        raise UserError(f"score={score!r} is not known; choose one of {', '.join(get_args(Score))}")
+    if lost is not None:
+        w = w + lost
     if allowed is not None:
         w = w.masked_fill(~(allowed & alive), 0.0)
     return w.to(q.dtype)
+
+
+def check_score(score: str) -> None:
+    """A UserError unless it is one of `Score`."""
+    if score not in get_args(Score):
+        raise UserError(f"score={score!r} is not known; choose one of {', '.join(get_args(Score))}")
 
 
 def _products_are_faster(q: Tensor, k: Tensor) -> bool:
@@ -163,6 +222,31 @@ def _open_empty_rows(
     if bias is not None:
         bias = torch.where(alive, bias, 0)
     return opened, bias, alive
+
+
+def _allowed(mask: Tensor | None, bias: Tensor | None, late: Tensor | None) -> Tensor:
+    """Where mask, bias and time allow a query to attend to a key; there is one of them."""
+    both = _and(_and(mask, None if bias is None else ~torch.isneginf(bias)), late)
+    assert both is not None
+    return both
+
+
+def _late(q: Tensor, k: Tensor) -> Tensor:
+    """`causal_mask` of these queries and keys."""
+    return causal_mask(q.shape[-2], k.shape[-2], device=q.device)
+
+
+def _fit(bias: Tensor | None, q: Tensor) -> Tensor | None:
+    """The bias in the dtype of q, a finite one finite and with room for a score beside it."""
+    if bias is None:
+        return None
+    dtype = q.dtype
+    if dtype == torch.float32 and torch.is_autocast_enabled(q.device.type):
+        dtype = torch.get_autocast_dtype(q.device.type)  # in which the kernel computes
+    if dtype.itemsize < max(bias.dtype.itemsize, 4):
+        most = torch.finfo(dtype).max / 2
+        bias = torch.where(bias.isinf(), bias, bias.clamp(-most, most))
+    return bias.to(q.dtype)
 
 
 def _and(a: Tensor | None, b: Tensor | None) -> Tensor | None:

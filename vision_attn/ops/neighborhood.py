@@ -6,6 +6,7 @@ number of tokens. It equals `attend` on the whole grid under `neighborhood_mask`
 each remainder of rows and columns is a grid of its own. Pairs of numbers are (rows, columns).
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -74,25 +75,14 @@ def neighborhood_attend(
     """
     radius = _radius(kernel_size, dilation)
     check_grid(q, grid_size)
-    if q.is_cpu and (share := max(1, _CHUNK // max(1, q[0].numel() if len(q) else 1))) < len(q):
-        parts = zip(q.split(share), k.split(share), v.split(share), strict=True)
-        done = [
-            neighborhood_attend(
-                a,
-                b,
-                c,
-                grid_size,
-                kernel_size,
-                dilation=dilation,
-                bias_table=bias_table,
-                scale=scale,
-                score=score,
-                dropout_p=dropout_p,
-                fused=fused,
-            )
-            for a, b, c in parts
-        ]
-        return torch.cat(done)
+    if parts := _parts(q):
+        one = partial(
+            neighborhood_attend, grid_size=grid_size, kernel_size=kernel_size, dilation=dilation,
+            bias_table=bias_table, scale=scale, score=score, dropout_p=dropout_p, fused=fused,
+        )  # fmt: skip
+        return torch.cat(
+            [one(*qkv) for qkv in zip(*(t.split(parts) for t in (q, k, v)), strict=True)]
+        )
     rows, cols = (_Axis.plan(n, r, d) for n, r, d in zip(grid_size, radius, dilation, strict=True))
 
     def cut(x: Tensor, halo: bool) -> Tensor:
@@ -130,6 +120,14 @@ def neighborhood_attend(
         q=cols.tile,
     )
     return y[..., : grid_size[0], : grid_size[1], :].flatten(2, 3)
+
+
+def _parts(q: Tensor) -> int:
+    """Samples that are done at once on a CPU; 0 is all. A traced program takes any batch."""
+    if not q.is_cpu or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return 0
+    share = max(1, _CHUNK // max(1, q[0].numel() if len(q) else 1))
+    return share if share < len(q) else 0
 
 
 class _Axis(NamedTuple):

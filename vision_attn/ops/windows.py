@@ -120,8 +120,11 @@ def attend_tiles(
     """`attend` on (tiles, B, H, N, K), mask (tiles, 1, 1, Nq, Nk), bias (H, Nq, Nk).
 
     Fused kernels want four axes. B joins the axis on which the mask, or else the bias, is the same
-    for all, so that neither is copied for each sample; with both there is no such axis.
+    for all, so that neither is copied for each sample; with both there is no such axis. Then torch
+    falls back on products, which an export writes out, as ONNX knows no attention of five axes.
     """
+    if mask is not None and bias is not None and _is_exporting():
+        fused = False
     lead = q.shape[:3]
     if mask is None:
         q, k, v = (x.flatten(0, 1) for x in (q, k, v))
@@ -131,6 +134,13 @@ def attend_tiles(
     y = attend(q, k, v, mask=mask, bias=bias, scale=scale, score=score, dropout_p=dropout_p,
                fused=fused)  # fmt: skip
     return y.reshape(*lead, *y.shape[-2:])
+
+
+def _is_exporting() -> bool:
+    if torch.jit.is_tracing():
+        return True
+    # torch before 2.7 tells an export from a compiler only in private
+    return getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()
 
 
 def _fit(grid: Pair, window: Pair, shift: Pair) -> tuple[Pair, Pair]:
