@@ -2,8 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vision_attn.errors import UserError
@@ -12,14 +14,14 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 __all__ = [
+    "checked",
     "command_parser",
-    "explained",
     "merge_model_args",
     "one_line",
+    "out_path",
     "parse",
     "pick_models",
     "refuse_config",
-    "refuse_values",
 ]
 
 LISTS = ("--models", "--sizes", "--controls")
@@ -43,18 +45,40 @@ def command_parser(command: str, description: str) -> "ArgumentParser":
 
 def parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
     """Values of a command line, or a UserError of one line that names the key."""
+    return checked(parser, _lists(args), parser.parse_args)
+
+
+def checked(
+    parser: "ArgumentParser", args: Sequence[str], read: Callable[[Sequence[str]], Any]
+) -> Any:
+    """What `read` makes of a command line of `parser`, where nothing in it is a mistake.
+
+    jsonargparse takes null for every option of a file, 010 and 1:30 for numbers.
+    """
     from jsonargparse import ArgumentError
 
-    line = _lists(args)
-    files = refuse_config(line, parser.get_defaults().keys())
+    defaults = dict(parser.get_defaults().items())
+    files = refuse_config(args, defaults)
     try:
-        given = parser.parse_args(line)
+        given = read(args)
+        nulls = [k for k, v in given.items() if v is None and defaults.get(k) is not None]
+        again = read([f"--{name}=null" for name in nulls]) if nulls else {}
     except ArgumentError as e:
-        raise UserError(explained(e, files, parser.get_defaults().keys())) from e
+        raise UserError(_explained(e, files, defaults)) from e
     except UnicodeDecodeError as e:  # of a file that stands for a group of options
         raise UserError("a file that the command line names is no UTF-8 text") from e
-    refuse_values(line, given.as_dict())
+    for name in nulls:
+        if again.get(name) is not None:  # the text `null`
+            raise UserError(f"{name} is null; wanted text")
+    _refuse_values(_written(args, files), given.as_dict())
     return given
+
+
+def out_path(text: str, name: str = "out") -> Path:
+    """A directory or file of the command line; an empty name would be the one that one is in."""
+    if not text.strip():
+        raise UserError(f"{name} is empty; give it a name")
+    return Path(text)
 
 
 def refuse_config(args: Sequence[str], options: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -69,7 +93,7 @@ def refuse_config(args: Sequence[str], options: Iterable[str]) -> dict[str, dict
         for name, value in content.items():
             if name in groups and not isinstance(value, dict):
                 raise UserError(
-                    f"config {file}: {name} is {_short(value)}; wanted options of it, or take it out"
+                    f"config {file}: {name} is {_short(value)}; wanted its options, or take it out"
                 )
     for option, text in _pairs(args):
         if text.lstrip().startswith(("[", "{")):
@@ -82,19 +106,38 @@ def refuse_config(args: Sequence[str], options: Iterable[str]) -> dict[str, dict
     return files
 
 
-def refuse_values(args: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuse numbers of a command line that hardly mean what they say, and whole ones too large."""
+def _refuse_values(written: Iterable[tuple[str, Any]], given: Mapping[str, Any]) -> None:
+    """Refuse text that became another number than one reads, and whole numbers too large."""
     from vision_attn.commands.strict import LARGEST, doubt
 
-    for option, text in _pairs(args):
+    for option, text in written:
         value: Any = given
         for part in option.removeprefix("--").split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-        if isinstance(value, int | float) and (problem := doubt(text.strip())):
-            raise UserError(f"{option}: {problem.partition(', or')[0].partition(' for text')[0]}")
+        first = value[0] if isinstance(value, list) and value else value
+        number = isinstance(first, int | float) and isinstance(text, str)
+        if number and (problem := doubt(text.strip())):
+            raise UserError(f"{option}: {problem.partition(', or')[0]}")
     for option, value in _leaves(given):
         if isinstance(value, int) and abs(value) >= LARGEST:
             raise UserError(f"{option} is {_short(value)}, which is too large a number")
+
+
+def _written(
+    args: Sequence[str], files: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, Any]]:
+    """Options and their values as they stand on the line, within one of its words, or in a file."""
+    import yaml
+
+    from vision_attn.commands.strict import load_yaml
+
+    for content in files.values():
+        yield from _leaves(content)
+    for option, text in _pairs(args):
+        yield option, text
+        if text.lstrip().startswith(("[", "{")):
+            with suppress(yaml.YAMLError):
+                yield from _leaves(load_yaml(text), option)
 
 
 def _pairs(args: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -137,8 +180,8 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
             rest.append(word)
             continue
         model, key, text = option.groups()
-        text = next(words, None) if text is None else text
-        if text is None:
+        text = next(words, "") if text is None else text
+        if not text.strip():
             raise UserError(f"{word} has no value")
         try:
             changes.append((model, key, load_yaml(text)))
@@ -186,10 +229,28 @@ def one_line(error: Exception) -> str:
     """What jsonargparse says, without its indented hints on every type it tried."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     lines[3:] = [line for line in lines[3:] if line.startswith("Given value:")]
-    return "; ".join(dict.fromkeys(lines)).replace(":; ", ": ")
+    said = "; ".join(dict.fromkeys(lines)).replace(":; ", ": ")
+    for form in (
+        r'Parser key "(?P<name>.+?)": Expected an? (?P<types>.+?)\. Got value: (?P<value>.*)',
+        r'Parser key "(?P<name>.+?)": Does not validate against any of the Union subtypes;'
+        r" Subtypes: \[(?P<types>.+)\]; Given value: ?(?P<value>.*)",
+    ):
+        if parts := re.fullmatch(form, said):
+            value = "null" if parts["value"] == "None" else parts["value"] or "empty"
+            return f"{parts['name']} is {value}; wanted {_types(parts['types'])}"
+    return said
 
 
-def explained(
+def _types(text: str) -> str:
+    """`int or null` of `<class 'int'>, <class 'NoneType'>`."""
+    names = re.sub(r"typing\.Literal\[(.*?)\]", r"\1", re.sub("<class '(.+?)'>", r"\1", text))
+    names = re.sub(r"\bNoneType\b", "null", names.replace("'", ""))
+    for name, plain in (("int", "whole number"), ("float", "number"), ("bool", "true or false")):
+        names = re.sub(rf"\b{name}\b", plain, names)
+    return re.sub(r"\bdict\b", "mapping", re.sub(r"\bstr\b", "text", names))
+
+
+def _explained(
     error: Exception, files: Mapping[str, Mapping[str, Any]], options: Iterable[str]
 ) -> str:
     """The same, with the file that an unknown option stands in, and the known one next to it."""
@@ -210,7 +271,7 @@ def _near(name: str, options: Iterable[str], dashes: str = "") -> str:
     """`; did you mean draws?`, or nothing."""
     names = {option: option for option in options}
     names |= {option.rpartition(".")[0]: option.rpartition(".")[0] for option in [*names]}
-    near = get_close_matches(name, [n for n in names if n], n=1)
+    near = get_close_matches(name, [n for n in names if n], n=1, cutoff=0.7)
     return f"; did you mean {dashes}{near[0]}?" if near else ""
 
 

@@ -1,4 +1,4 @@
-"""YAML read strictly: what YAML 1.1 takes without a word is refused, with the line and a way out."""
+"""YAML read strictly: what YAML 1.1 takes without a word is refused, with the line."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -66,8 +66,13 @@ def _count(node: yaml.Node, counts: dict[int, int]) -> int:
     if isinstance(node, yaml.MappingNode):
         names: set[str] = set()
         for name, value in node.value:
-            if not isinstance(name, yaml.ScalarNode):
-                raise Doubtful(problem="a key is no text", problem_mark=name.start_mark)
+            if not name.tag.endswith((":str", ":merge")):
+                raise Doubtful(
+                    problem=f"key {name.value} is no text; put it in quotes"
+                    if isinstance(name, yaml.ScalarNode)
+                    else "a key is a list or a mapping",
+                    problem_mark=name.start_mark,
+                )
             if name.value in names:
                 raise Doubtful(
                     problem=f"duplicate key {name.value!r}", problem_mark=name.start_mark
@@ -93,7 +98,7 @@ def doubt(text: str) -> str | None:
         plain = text.lstrip("+-0_").replace("_", "") or "0"
         return f"number {text} begins with 0, which may mean octal; write {plain}, or '{text}'"
     if re.fullmatch(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?", text):
-        return f"{text} is a number to the base of 60; write it in digits, or '{text}' for text"
+        return f"{text} is a number to the base of 60; write it in digits, or '{text}'"
     if re.fullmatch(r"[-+]?[0-9_]{19,}", text) and abs(int(text[:30].replace("_", ""))) >= LARGEST:
         return f"number {text[:20]}... of {len(text)} digits is too large"
     return None
@@ -144,18 +149,16 @@ def _read(name: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         what = "is empty" if content is None or content == "" else "holds no options"
         raise UserError(f"config {name} {what}; wanted lines such as `batch_size: 64`")
-    for key in content:
-        if not isinstance(key, str):
-            raise UserError(f"config {name}: option {key!r} is no name")
-        if key == "config":
-            raise UserError(f"config {name} names another in `config`; give --config twice instead")
+    if "config" in content:
+        raise UserError(f"config {name} names another in `config`; give --config twice instead")
     return content
 
 
 def _where(error: yaml.YAMLError) -> str:
     """`, line 3: what is wrong`."""
     if not isinstance(error, yaml.MarkedYAMLError):
-        return f": {error}"
+        said = str(error).replace(' in "<unicode string>"', "")
+        return f": {said}"
     mark = error.problem_mark or error.context_mark
     line = "" if mark is None else f", line {mark.line + 1}"
     return f"{line}: {', '.join(part for part in (error.context, error.problem) if part)}"
