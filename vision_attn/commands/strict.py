@@ -81,8 +81,8 @@ def _count(node: yaml.Node, counts: dict[int, int]) -> int:
             count += _count(name, counts) + _count(value, counts)
     elif isinstance(node, yaml.SequenceNode):
         count += sum(_count(value, counts) for value in node.value)
-    elif node.style is None and (problem := doubt(node.value)):  # no quotes
-        raise Doubtful(problem=problem, problem_mark=node.start_mark)
+    elif isinstance(node, yaml.ScalarNode) and node.style is None and (said := doubt(node.value)):
+        raise Doubtful(problem=said, problem_mark=node.start_mark)  # where no quotes are
     if count > MOST:
         raise Doubtful(
             problem=f"more than {MOST:,} values, anchors counted each time",
