@@ -71,7 +71,7 @@ DATA: Table = {
     "data.name": (["digits"], ["cifar11", "", "null", "[digits]"]),
     "data.val_fraction": (["0.1", "0.25", "1e-1"], [*REAL, "0", "1", "2"]),
     "data.img_size": (["null"], ["8", "0", "-1", "x", "1.5", "100000"]),
-    "data.root": (["null"], ["nowhere"]),
+    "data.root": (["null"], []),
 }
 STUDY: Table = DATA | {
     "models": (

@@ -133,7 +133,6 @@ ACCEPTED = {
     "compare --rows 1000000000": "rows is 1000000000; wanted 1 to 10,000",
     "compare --threads 100000": "threads is 100000; wanted 1 to ",
     "compare --workers 100000": "workers is 100000; wanted 1 to ",
-    "compare --data.root here --sizes 20": "add --data.name folder",
     "compare --draws 1000000000": "12,000,000,000 cells (2 models x 6 sizes x 1,000,000,000 draws",
     "compare --seeds 1000000000": "36,000,000,000 cells",
     "compare --tune 1000000000": "1,000,000,000 tries",

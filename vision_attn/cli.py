@@ -50,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             near = get_close_matches(command, COMMANDS, n=1)
             asked = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(COMMANDS)}"
             raise UserError(f"command {command!r} is not known; {asked}")
+        if command not in ("explain", "plot"):
+            from vision_attn.commands.strict import config_files
+
+            config_files(args[1:])  # a slip in a file is told before anything heavy is imported
         if command in ("compare", "plot", "budget"):
             from vision_attn.commands import study
 

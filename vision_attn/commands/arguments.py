@@ -21,7 +21,6 @@ __all__ = [
     "out_path",
     "parse",
     "pick_models",
-    "refuse_config",
 ]
 
 LISTS = ("--models", "--sizes", "--controls")
@@ -58,7 +57,7 @@ def checked(
     from jsonargparse import ArgumentError
 
     defaults = dict(parser.get_defaults().items())
-    files = refuse_config(args, defaults)
+    files = _read_files(args, defaults)
     try:
         given = read(args)
         nulls = [k for k, v in given.items() if v is None and defaults.get(k) is not None]
@@ -81,7 +80,7 @@ def out_path(text: str, name: str = "out") -> Path:
     return Path(text)
 
 
-def refuse_config(args: Sequence[str], options: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _read_files(args: Sequence[str], options: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What the files of `--config` hold, by name, where each group of `options` is a mapping."""
     import yaml
 

@@ -8,11 +8,10 @@ from jsonargparse import ArgumentError
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from vision_attn.commands.arguments import checked, one_line, refuse_config
+from vision_attn.commands.arguments import checked, one_line
 from vision_attn.commands.strict import set_strict_yaml
 from vision_attn.errors import UserError
 from vision_attn.training.fit import AnyCLI, ClassifierCLI, names_class
-from vision_attn.training.optim import Optimised
 
 __all__ = ["lightning"]
 
@@ -49,10 +48,12 @@ class _Checked(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Any:
         for name in ("optimizer", "lr_scheduler"):
-            if isinstance(self.model, Optimised) and self.config[self.subcommand].get(name):
+            if "lr" in self.model.hparams and self.config[self.subcommand].get(name):
                 raise UserError(f"{name} comes with the model; take it out, and set model.lr")
         try:
             return super().instantiate_trainer(**kwargs)
+        except UserError:
+            raise
         except (MisconfigurationException, TypeError, ValueError) as e:
             raise UserError(f"trainer: {one_line(e)}") from e
 
@@ -68,7 +69,6 @@ class _Any(_Checked, AnyCLI):
 def lightning(args: Sequence[str]) -> int:
     """Run one of LightningCLI's commands."""
     set_strict_yaml()
-    refuse_config(args, ())  # before anybody else reads the files
     try:
         (_Any if names_class(args) else _Classifier)(args)
     except (ArgumentError, MisconfigurationException) as e:

@@ -91,14 +91,9 @@ def load(config: DataConfig) -> Source:
     if config.img_size is not None and config.img_size < 1:
         raise UserError(f"data.img_size is {config.img_size}; wanted 1 or more pixels")
     if config.name == "digits":
-        if config.root is not None:
-            raise UserError(
-                f"data.root is {config.root}, but digits come with scikit-learn; add"
-                " --data.name folder for your own images, or take it out"
-            )
         parts = _digits()
     elif config.name == "folder":
-        if not config.root:
+        if config.root is None:
             raise UserError("data.name folder needs data.root, a folder with train/ and test/")
         parts = read_folder(Path(config.root), config.img_size, config.memory_mb)
     else:
