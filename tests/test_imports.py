@@ -25,7 +25,7 @@ MAY: dict[str, set[str]] = {
 MAY["explain"] = MAY["training"] | {"training"}
 MAY["compare"] = MAY["explain"] | {"explain"}
 MAY["commands"] = MAY["compare"] | {"compare"}
-MAY["cli"] = {"errors", "training", "commands", "vision_attn"}
+MAY["cli"] = {"errors", "commands", "vision_attn"}
 
 
 def imported(source: str) -> Iterator[str]:

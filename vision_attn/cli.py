@@ -3,10 +3,10 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import NoReturn
 
 from vision_attn import __version__
-from vision_attn.commands.arguments import one_line, strict_yaml
 from vision_attn.errors import UserError
 
 __all__ = ["main"]
@@ -40,11 +40,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         + "".join(f"  {name:<10}{text}\n" for name, text in COMMANDS.items())
         + "\n`vision-attn COMMAND --help` lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=__version__)
-    top.add_argument("command", choices=COMMANDS, metavar="COMMAND")
+    top.add_argument("command", metavar="COMMAND")
     try:
         command = top.parse_args(args[:1] if args else ["--help"]).command
+        if command not in COMMANDS:
+            near = get_close_matches(command, COMMANDS, n=1)
+            asked = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(COMMANDS)}"
+            raise UserError(f"command {command!r} is not known; {asked}")
+        if command not in ("explain", "plot"):
+            from vision_attn.commands.strict import config_files
+
+            config_files(args[1:])  # a slip in a file is told before anything heavy is imported
         if command in ("compare", "plot", "budget"):
             from vision_attn.commands import study
 
@@ -53,24 +62,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             from vision_attn.commands import look
 
             return getattr(look, command)(COMMANDS[command], args[1:])
-        return _lightning(args)
+        from vision_attn.commands.lightning import lightning
+
+        return lightning(args)
     except UserError as e:
-        print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
-        return 2
+        return _refused(str(e))
+    except OSError as e:
+        if e.filename is None or e.strerror is None:
+            raise  # of no file, so nothing that the user can mend
+        return _refused(f"{e.filename}: {e.strerror}")
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept, start again to go on", file=sys.stderr)
         return 130
 
 
-def _lightning(args: Sequence[str]) -> int:
-    from jsonargparse import ArgumentError
-    from lightning.pytorch.utilities.exceptions import MisconfigurationException
-
-    from vision_attn.training.fit import AnyCLI, ClassifierCLI, names_class
-
-    strict_yaml()
-    try:
-        (AnyCLI if names_class(args) else ClassifierCLI)(args)
-    except (ArgumentError, MisconfigurationException) as e:
-        raise UserError(one_line(e)) from e
-    return 0
+def _refused(said: str) -> int:
+    print(f"error: {' '.join(said.split())}", file=sys.stderr)
+    return 2

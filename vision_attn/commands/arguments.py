@@ -2,7 +2,10 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vision_attn.errors import UserError
@@ -11,22 +14,25 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 __all__ = [
+    "checked",
     "command_parser",
     "merge_model_args",
     "one_line",
+    "out_path",
     "parse",
     "pick_models",
-    "strict_yaml",
 ]
 
 LISTS = ("--models", "--sizes", "--controls")
 
 
 def command_parser(command: str, description: str) -> "ArgumentParser":
-    """One that raises `ArgumentError`, takes no abbreviations and reads YAML by `strict_yaml`."""
+    """One that raises `ArgumentError`, takes no abbreviations and reads YAML strictly."""
     from jsonargparse import ArgumentParser
 
-    strict_yaml()
+    from vision_attn.commands.strict import set_strict_yaml
+
+    set_strict_yaml()
     return ArgumentParser(
         prog=f"vision-attn {command}",
         description=description,
@@ -38,17 +44,131 @@ def command_parser(command: str, description: str) -> "ArgumentParser":
 
 def parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
     """Values of a command line, or a UserError of one line that names the key."""
+    return checked(parser, _lists(args), parser.parse_args)
+
+
+def checked(
+    parser: "ArgumentParser", args: Sequence[str], read: Callable[[Sequence[str]], Any]
+) -> Any:
+    """What `read` makes of a command line of `parser`, where nothing in it is a mistake.
+
+    jsonargparse takes null for every option of a file, 010 and 1:30 for numbers.
+    """
     from jsonargparse import ArgumentError
 
+    defaults = dict(parser.get_defaults().items())
+    files = _read_files(args, defaults)
     try:
-        return parser.parse_args(_lists(args))
+        given = read(args)
+        nulls = [k for k, v in given.items() if v is None and defaults.get(k) is not None]
+        again = read([f"--{name}=null" for name in nulls]) if nulls else {}
     except ArgumentError as e:
-        raise UserError(one_line(e)) from e
+        raise UserError(_explained(e, files, defaults)) from e
+    except UnicodeDecodeError as e:  # of a file that stands for a group of options
+        raise UserError("a file that the command line names is no UTF-8 text") from e
+    for name in nulls:
+        if again.get(name) is not None:  # the text `null`
+            raise UserError(f"{name} is null; wanted text")
+    _refuse_values(_written(args, files), given.as_dict())
+    return given
+
+
+def out_path(text: str, name: str = "out") -> Path:
+    """A directory or file of the command line; an empty name would be the one that one is in."""
+    if not text.strip():
+        raise UserError(f"{name} is empty; give it a name")
+    return Path(text)
+
+
+def _read_files(args: Sequence[str], options: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What the files of `--config` hold, by name, where each group of `options` is a mapping."""
+    import yaml
+
+    from vision_attn.commands.strict import Doubtful, config_files, load_yaml
+
+    files = config_files(args)
+    groups = {option.rpartition(".")[0] for option in options} - {""}
+    for file, content in files.items():
+        for name, value in content.items():
+            if name in groups and not isinstance(value, dict):
+                raise UserError(
+                    f"config {file}: {name} is {_short(value)}; wanted its options, or take it out"
+                )
+    for option, text in _pairs(args):
+        if text.lstrip().startswith(("[", "{")):
+            try:
+                load_yaml(text)
+            except Doubtful as e:
+                raise UserError(f"{option}: {e.problem}") from e
+            except yaml.YAMLError:
+                continue  # a text, or the parser says what is wrong
+    return files
+
+
+def _refuse_values(written: Iterable[tuple[str, Any]], given: Mapping[str, Any]) -> None:
+    """Refuse text that became another number than one reads, and whole numbers too large."""
+    from vision_attn.commands.strict import LARGEST, doubt
+
+    for option, text in written:
+        value: Any = given
+        for part in option.removeprefix("--").split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        first = value[0] if isinstance(value, list) and value else value
+        number = isinstance(first, int | float) and isinstance(text, str)
+        if number and (problem := doubt(text.strip())):
+            raise UserError(f"{option}: {problem.partition(', or')[0]}")
+    for option, value in _leaves(given):
+        if isinstance(value, int) and abs(value) >= LARGEST:
+            raise UserError(f"{option} is {_short(value)}, which is too large a number")
+
+
+def _written(
+    args: Sequence[str], files: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, Any]]:
+    """Options and their values as they stand on the line, within one of its words, or in a file."""
+    import yaml
+
+    from vision_attn.commands.strict import load_yaml
+
+    for content in files.values():
+        yield from _leaves(content)
+    for option, text in _pairs(args):
+        yield option, text
+        if text.lstrip().startswith(("[", "{")):
+            with suppress(yaml.YAMLError):
+                yield from _leaves(load_yaml(text), option)
+
+
+def _pairs(args: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Options and their values, as `--name value` or `--name=value`."""
+    for here, word in enumerate(args):
+        option, equals, text = word.partition("=")
+        if option.startswith("--"):
+            yield option, text if equals else "".join(args[here + 1 : here + 2])
+
+
+def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of all that is no mapping or list."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from _leaves(value, f"{above}.{key}" if above else str(key))
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from _leaves(value, above)
+    else:
+        yield above, tree
+
+
+def _short(value: Any) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     """`--args.MODEL.KEY VALUE` changes one argument; by itself it would replace all of MODEL's."""
-    from jsonargparse import get_loader
+    import yaml
+
+    from vision_attn.commands.strict import load_yaml
 
     rest: list[str] = []
     changes: list[tuple[str, str, Any]] = []
@@ -59,10 +179,14 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
             rest.append(word)
             continue
         model, key, text = option.groups()
-        text = next(words, None) if text is None else text
-        if text is None:
+        text = next(words, "") if text is None else text
+        if not text.strip():
             raise UserError(f"{word} has no value")
-        changes.append((model, key, get_loader("strict_yaml")(text)))
+        try:
+            changes.append((model, key, load_yaml(text)))
+        except yaml.YAMLError as e:
+            what = e.problem if isinstance(e, yaml.MarkedYAMLError) else str(e)
+            raise UserError(f"--args.{model}.{key} is {text[:40]!r}: {what}") from e
     if not changes or {"-h", "--help"} & set(rest):
         return rest
     merged = {model: dict(values) for model, values in parse(parser, _quiet(rest)).args.items()}
@@ -104,7 +228,59 @@ def one_line(error: Exception) -> str:
     """What jsonargparse says, without its indented hints on every type it tried."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
     lines[3:] = [line for line in lines[3:] if line.startswith("Given value:")]
-    return "; ".join(lines).replace(":; ", ": ")
+    said = "; ".join(dict.fromkeys(lines)).replace(":; ", ": ")
+    for form in (
+        r'Parser key "(?P<name>.+?)": Expected an? (?P<types>.+?)\. Got value: (?P<value>.*)',
+        r'Parser key "(?P<name>.+?)": Does not validate against any of the Union subtypes;'
+        r" Subtypes: \[(?P<types>.+)\]; Given value: ?(?P<value>.*)",
+    ):
+        if parts := re.fullmatch(form, said):
+            value = "null" if parts["value"] == "None" else parts["value"] or "empty"
+            return f"{parts['name']} is {value}; wanted {_types(parts['types'])}"
+    return said
+
+
+def _types(text: str) -> str:
+    """`int or null` of `<class 'int'>, <class 'NoneType'>`."""
+    names = re.sub(r"typing\.Literal\[(.*?)\]", r"\1", re.sub("<class '(.+?)'>", r"\1", text))
+    names = re.sub(r"\bNoneType\b", "null", names.replace("'", ""))
+    for name, plain in (("int", "whole number"), ("float", "number"), ("bool", "true or false")):
+        names = re.sub(rf"\b{name}\b", plain, names)
+    return re.sub(r"\bdict\b", "mapping", re.sub(r"\bstr\b", "text", names))
+
+
+def _explained(
+    error: Exception, files: Mapping[str, Mapping[str, Any]], options: Iterable[str]
+) -> str:
+    """The same, with the file that an unknown option stands in, and the known one next to it."""
+    said = one_line(error)
+    unknown = re.match("unrecognized arguments: --([^ =]+)", said)
+    if unknown:
+        return said + _near(unknown[1], options, "--")
+    unknown = re.match(r"(?:Option|Group|Subcommand) '(.+?)' .*?accept(?:ed| option '(.+)')", said)
+    if not unknown:
+        return said
+    name = ".".join(part for part in unknown.groups() if part)
+    within = [file for file, content in files.items() if _holds(content, name)]
+    where = f"config {within[0]}: " if within else ""
+    return f"{where}{said}{_near(name, options)}"
+
+
+def _near(name: str, options: Iterable[str], dashes: str = "") -> str:
+    """`; did you mean draws?`, or nothing."""
+    names = {option: option for option in options}
+    names |= {option.rpartition(".")[0]: option.rpartition(".")[0] for option in [*names]}
+    near = get_close_matches(name, [n for n in names if n], n=1, cutoff=0.7)
+    return f"; did you mean {dashes}{near[0]}?" if near else ""
+
+
+def _holds(content: Any, name: str) -> bool:
+    """Whether a mapping of mappings has a dotted name."""
+    for part in name.split("."):
+        if not isinstance(content, Mapping) or part not in content:
+            return False
+        content = content[part]
+    return True
 
 
 def _lists(args: Sequence[str]) -> list[str]:
@@ -114,40 +290,9 @@ def _lists(args: Sequence[str]) -> list[str]:
         for name in LISTS:
             if arg.startswith(f"{name}="):
                 line, arg = [*line, name], arg.removeprefix(f"{name}=")
+        if line[-2:-1] and line[-2] in LISTS and not arg.startswith("-"):
+            text = line[-1].strip("[]")
+            raise UserError(f"{line[-2]} takes one list: write {line[-2]} {text},{arg.strip(',')}")
         short = line[-1:] in ([name] for name in LISTS) and not arg.startswith(("[", "-"))
         line.append(f"[{arg}]" if short else arg)
     return line
-
-
-def strict_yaml() -> None:
-    """YAML as jsonargparse reads it (1e-3 is a number), less what it takes without a word.
-
-    A key that stands twice, of which the last would win, and 010, which would be 8, are errors.
-    """
-    import yaml
-    from jsonargparse import set_loader
-    from jsonargparse._loaders_dumpers import get_yaml_default_loader, yaml_load
-
-    base: Any = get_yaml_default_loader()
-
-    def check(node: yaml.Node) -> None:
-        if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    raise yaml.YAMLError(f"key {key.value!r} stands twice, {key.start_mark}")
-                seen.add(getattr(key, "value", ""))
-                check(value)
-        elif isinstance(node, yaml.SequenceNode):
-            for value in node.value:
-                check(value)
-        elif node.tag.endswith(":int") and re.fullmatch("[-+]?0[0-9_]+", node.value):
-            raise yaml.YAMLError(f"number {node.value} begins with 0, {node.start_mark}")
-
-    def load(text: str) -> Any:
-        node = yaml.compose(text, Loader=base)
-        if node is not None:
-            check(node)
-        return yaml_load(text)
-
-    set_loader("strict_yaml", load, exceptions=(yaml.YAMLError,))

@@ -1,9 +1,10 @@
 """The commands explain and diagnose."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from vision_attn.commands.arguments import command_parser, parse
+from vision_attn.commands.arguments import command_parser, out_path, parse
 from vision_attn.errors import UserError
 
 __all__ = ["diagnose", "explain"]
@@ -37,7 +38,7 @@ def explain(about: str, args: Sequence[str]) -> int:
     for line in draw(
         Path(given.ckpt),
         [Path(path) for path in given.image],
-        Path(given.out),
+        out_path(given.out),
         layers=layers,
         heads=heads,
         query=None if query is None else (query[0], query[1]),
@@ -52,10 +53,10 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
     """`0,2` or `[0, 2]` as whole numbers."""
     if text is None:
         return None
-    try:
-        return [int(part) for part in text.strip("[] ").split(",")]
-    except ValueError as e:
-        raise UserError(f"{name} is {text!r}; wanted whole numbers as 0,2") from e
+    parts = [part.strip() for part in text.strip("[] ").split(",")]
+    if not all(re.fullmatch("0|-?[1-9][0-9]{0,8}", part) for part in parts):
+        raise UserError(f"{name} is {text!r}; wanted whole numbers as 0,2")
+    return [int(part) for part in parts]
 
 
 def diagnose(about: str, args: Sequence[str]) -> int:
@@ -73,7 +74,7 @@ def diagnose(about: str, args: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="little work, wide intervals: a trial")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
     given = parser.instantiate_classes(parse(parser, args))
-    out, settings, console = Path(given.out), QUICK if given.quick else FULL, Console()
+    out, settings, console = out_path(given.out), QUICK if given.quick else FULL, Console()
     check_out(out, given.overwrite)
     source = load(given.data)
     source.tell()

@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vision_attn.commands.arguments import command_parser, merge_model_args, parse, pick_models
+from vision_attn.commands.arguments import (
+    command_parser,
+    merge_model_args,
+    out_path,
+    parse,
+    pick_models,
+)
 from vision_attn.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,17 +47,18 @@ def compare(about: str, args: Sequence[str]) -> int:
     from vision_attn.compare.grid import plan
     from vision_attn.compare.report import report, terminal
     from vision_attn.compare.store import Store
+    from vision_attn.compare.study import most_processes
     from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
 
     given, study = study_of("compare", about, args)
-    if given.workers is not None and given.workers < 1:
-        raise UserError(f"workers is {given.workers}; wanted 1 or more")
+    if given.workers is not None and not 1 <= given.workers <= most_processes():
+        raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
+    store = Store(out_path(given.out))
     console = Console()
     source = load(study.data)
     source.tell()
     made = plan(study, source)
-    store = Store(Path(given.out))
     run = partial(
         execute,
         source=source,
@@ -94,11 +100,12 @@ def plot(about: str, args: Sequence[str]) -> int:
         "--out", type=str | None, default=None, help="where to; needed where several are joined"
     )
     given = parse(parser, args)
-    roots = [Path(root) for root in given.dir]
+    roots = [out_path(root, "dir") for root in given.dir]
     for root in roots:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
-    Console().print(terminal(report(roots, None if given.out is None else Path(given.out))))
+    out = None if given.out is None else out_path(given.out)
+    Console().print(terminal(report(roots, out)))
     return 0
 
 
@@ -106,7 +113,7 @@ def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
     from rich.console import Console
 
-    from vision_attn.compare.grid import plan
+    from vision_attn.compare.grid import plan, runs
     from vision_attn.data.sources import load
     from vision_attn.models import create_model
     from vision_attn.models.budget import activation_bytes
@@ -116,13 +123,11 @@ def budget(about: str, args: Sequence[str]) -> int:
     source.tell()
     made = plan(study, source)
     shape: dict[str, Any] = {"img_size": source.img_size, "in_chans": source.in_chans}
-    kept = {
-        label: activation_bytes(
-            create_model(arch, **shape, num_classes=len(source.classes), args=made.args[label]),
-            **shape,
-        )
-        for label, arch in study.archs.items()
-    }
+    kept: dict[str, int] = {}
+    for label, arch in study.archs.items():
+        model = create_model(arch, **shape, num_classes=len(source.classes), args=made.args[label])
+        with runs(arch, source):
+            kept[label] = activation_bytes(model, **shape)
     _show_costs(Console(), made.costs, made.matched, kept)
     return 0
 

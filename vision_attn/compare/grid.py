@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,10 +15,13 @@ from vision_attn.models import create_model
 from vision_attn.models.budget import Cost, cost, match_cnn
 from vision_attn.training.run import RunConfig
 
-__all__ = ["Cell", "Plan", "plan", "with_config"]
+__all__ = ["Cell", "Plan", "plan", "runs", "with_config"]
 
 FORMAT = 1
 """Raised whenever the same configuration would give other numbers; part of every cell's key."""
+
+MOST_LAYERS = 100
+"""Of a CNN's stage while its widths are solved for, which looks at each of them."""
 
 AS_BEFORE = {"control": "none", "optim.ema": None}
 """Options that came after the first results, with the value that changes nothing: it is left out
@@ -134,6 +138,19 @@ def _images(study: Study, source: Source, draw: int, size: Any) -> int:
     return len(dealt.train)
 
 
+@contextmanager
+def runs(arch: str, source: Source) -> Iterator[None]:
+    """What torch or timm raise for images that a model cannot take becomes a UserError."""
+    try:
+        yield
+    except (AssertionError, MemoryError, RuntimeError) as e:
+        h, w = source.img_size
+        said = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
+        raise UserError(
+            f"model {arch!r} does not run on images of {h} x {w} pixels: {said.strip()}"
+        ) from e
+
+
 def _cost(arch: str, args: Mapping[str, Any], source: Source) -> Cost:
     built = create_model(
         arch,
@@ -142,7 +159,8 @@ def _cost(arch: str, args: Mapping[str, Any], source: Source) -> Cost:
         num_classes=len(source.classes),
         args=args,
     )
-    return cost(built, source.in_chans, source.img_size)
+    with runs(arch, source):
+        return cost(built, source.in_chans, source.img_size)
 
 
 def _matched_cnn(study: Study, label: str, source: Source) -> dict[str, Any]:
@@ -154,10 +172,13 @@ def _matched_cnn(study: Study, label: str, source: Source) -> dict[str, Any]:
             f"match_to is {target}, a CNN, which {label} cannot be matched to; name another model"
         )
     assert study.match != "none"
+    depth = study.args.get(label, {}).get("depth", 2)
+    if not isinstance(depth, int) or not 1 <= depth <= MOST_LAYERS:
+        raise UserError(f"args.{label}.depth is {depth}; wanted 1 to {MOST_LAYERS} layers a stage")
     widths = match_cnn(
         _cost(arch, study.args.get(target, {}), source),
         study.match,
-        depth=study.args.get(label, {}).get("depth", 2),
+        depth=depth,
         in_chans=source.in_chans,
         num_classes=len(source.classes),
         img_size=source.img_size,

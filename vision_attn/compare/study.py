@@ -1,6 +1,7 @@
 """What a comparison is asked to do: the study's configuration, and what in it cannot be meant."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -14,9 +15,16 @@ from vision_attn.models.budget import Match
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import Control
 
-__all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of"]
+__all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes"]
 
 DEFAULT_STEPS = 400
+
+MOST_STEPS = 10**9
+"""Updates of a run that somebody can mean; so are the other limits here."""
+
+MOST_CELLS = 100_000
+
+MOST_ROWS = 10_000
 
 SUPPORTED_PRECISION = ("32-true", "bf16-mixed", "16-mixed", "bf16-true")
 
@@ -37,15 +45,25 @@ class Budget:
 
     def protocols(self, size: int, batch_size: int) -> dict[Protocol, int]:
         """Updates for a subset of this size, by each protocol that is asked for."""
-        for value in (self.steps, self.epochs):
-            if value is not None and value < 1:
-                raise UserError(f"budget is {value}; wanted 1 or more steps or epochs")
+        self.check()
         updates: dict[Protocol, int] = {}
         if self.steps is not None or self.epochs is None:
             updates["steps"] = self.steps or DEFAULT_STEPS
         if self.epochs is not None:
             updates["epochs"] = math.ceil(self.epochs * size / min(batch_size, size))
+        for name, count in updates.items():
+            if count > MOST_STEPS:
+                raise UserError(
+                    f"budget.{name} asks for {count:,} updates at {size} images; wanted at most"
+                    f" {MOST_STEPS:,}"
+                )
         return updates
+
+    def check(self) -> None:
+        """Refuse lengths that are none."""
+        for name, value in (("steps", self.steps), ("epochs", self.epochs)):
+            if value is not None and not 1 <= value <= MOST_STEPS:
+                raise UserError(f"budget.{name} is {value}; wanted 1 to {MOST_STEPS:,}")
 
 
 @dataclass(kw_only=True)
@@ -66,7 +84,7 @@ class Tuning:
         """Refuse ranges that are none."""
         for name in ("lr", "weight_decay"):
             low, high = getattr(self, name)
-            if not 0 < low <= high:
+            if not 0 < low <= high < math.inf:
                 raise UserError(f"tuning.{name} is {low} to {high}; wanted 0 < low <= high")
         for config in self.augment:
             config.check()
@@ -153,11 +171,21 @@ class Study:
                 raise UserError(f"{name} is empty; name one or more")
             if len(set(values)) < len(values):
                 raise UserError(f"{name} {values} names one twice")
-        for name in ("draws", "seeds", "batch_size", "rows", "threads"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; wanted 1 or more")
+        for size in self.sizes:
+            if size != "all" and size < 1:
+                raise UserError(f"sizes has {size}; wanted 1 or more images, or all")
+        for name, most in (
+            ("draws", None), ("seeds", None), ("batch_size", None), ("rows", MOST_ROWS),
+            ("threads", most_processes()),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value < 1 or (most is not None and value > most):
+                wanted = "1 or more" if most is None else f"1 to {most:,}"
+                raise UserError(f"{name} is {value}; wanted {wanted}")
         if self.tune < 0:
             raise UserError(f"tune is {self.tune}; wanted 0 or more tries")
+        self.budget.check()
+        self._check_cells()
         for name in self.args:
             if name not in (*labels, *known_models()) and not name.startswith("timm:"):
                 known = [*labels, *known_models()]
@@ -185,6 +213,25 @@ class Study:
         self.optim.check()
         self.augment.check()
         self.tuning.check()
+
+    def _check_cells(self) -> None:
+        """Refuse more cells than anybody waits for, while none of them is made."""
+        axes = {name: len(getattr(self, name)) for name in ("models", "sizes", "controls")}
+        runs = math.prod(axes.values())
+        cells = runs * (self.draws * self.seeds + self.tune)
+        if cells > MOST_CELLS:
+            parts = [f"{count} {name}" for name, count in axes.items() if count > 1]
+            parts += [f"{self.draws:,} draws", f"{self.seeds:,} seeds"]
+            tries = f", and {self.tune:,} tries of each model and size" if self.tune else ""
+            raise UserError(
+                f"the study has {cells:,} cells ({' x '.join(parts)}{tries}); wanted at most"
+                f" {MOST_CELLS:,}"
+            )
+
+
+def most_processes() -> int:
+    """Threads, or workers, that a machine can be meant to have, or one that shares the study."""
+    return max(4 * (os.cpu_count() or 1), 64)
 
 
 def label_of(entry: str) -> str:

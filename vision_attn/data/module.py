@@ -56,7 +56,7 @@ class ImageData(L.LightningDataModule):
         self.augment.check()
         for what, value, least in (
             ("batch_size", batch_size, 1), ("num_workers", num_workers, 0), ("seed", seed, 0),
-            ("batches_per_epoch", batches_per_epoch, 1),
+            ("draw", draw, 0), ("batches_per_epoch", batches_per_epoch, 1),
         ):  # fmt: skip
             if value is not None and value < least:
                 raise UserError(f"data.{what} is {value}; wanted {least} or more")

@@ -42,14 +42,18 @@ class OptimConfig:
 
     def check(self) -> None:
         """Refuse what cannot be meant, before any work begins."""
-        for name, high in (
-            ("lr", math.inf), ("weight_decay", math.inf), ("warmup", 1), ("label_smoothing", 1),
-        ):  # fmt: skip
+        for name, fits, wanted in (
+            ("lr", lambda v: 0 < v <= 100, "above 0, at most 100"),
+            ("weight_decay", lambda v: 0 <= v <= 100, "0 to 100"),
+            ("warmup", lambda v: 0 <= v < 1, "0 to under 1"),
+            ("label_smoothing", lambda v: 0 <= v < 1, "0 to under 1"),
+            ("ema", lambda v: 0 <= v < 1, "0 to under 1, such as 0.999, or null"),
+        ):
             value = getattr(self, name)
-            if not 0 <= value <= high:
-                raise UserError(f"{name} is {value}; wanted 0 to {high}")
-        if self.ema is not None and not 0 <= self.ema < 1:
-            raise UserError(f"ema is {self.ema}; wanted 0 to under 1, such as 0.999, or null")
+            if value is None and name == "ema":
+                continue
+            if value is None or not fits(value):
+                raise UserError(f"{name} is {value}; wanted {wanted}")
 
 
 class Optimised(L.LightningModule):

@@ -1,0 +1,76 @@
+"""The commands fit, validate, test and predict; a mistake in them becomes one line."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jsonargparse import ArgumentError
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from vision_attn.commands.arguments import checked, one_line
+from vision_attn.commands.strict import set_strict_yaml
+from vision_attn.errors import UserError
+from vision_attn.training.fit import AnyCLI, ClassifierCLI, names_class
+
+__all__ = ["lightning"]
+
+SEEDS = 2**32
+"""NumPy's; Lightning's own message has no name in it."""
+
+
+LEAST = {
+    "accumulate_grad_batches": 1,
+    "check_val_every_n_epoch": 1,
+    "gradient_clip_val": 0,
+    "log_every_n_steps": 0,
+    "num_sanity_val_steps": -1,
+}
+"""What Lightning takes without a look, and divides by."""
+
+
+class _Checked(LightningCLI):
+    """What Lightning and jsonargparse say of a mistake, in one line."""
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        command, *line = args
+        given = checked(
+            self._parser(command), line, lambda line: parser.parse_args([command, *line])[command]
+        )
+        super().parse_arguments(parser, args)
+        seed = given.get("seed_everything")
+        if isinstance(seed, int) and not 0 <= seed < SEEDS:
+            raise UserError(f"seed_everything is {seed}; wanted 0 to {SEEDS - 1}")
+        for name, least in LEAST.items():
+            value = given.get(f"trainer.{name}")
+            if value is not None and not least <= value < math.inf:
+                raise UserError(f"trainer.{name} is {value}; wanted {least} or more")
+
+    def instantiate_trainer(self, **kwargs: Any) -> Any:
+        for name in ("optimizer", "lr_scheduler"):
+            if "lr" in self.model.hparams and self.config[self.subcommand].get(name):
+                raise UserError(f"{name} comes with the model; take it out, and set model.lr")
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except UserError:
+            raise
+        except (MisconfigurationException, TypeError, ValueError) as e:
+            raise UserError(f"trainer: {one_line(e)}") from e
+
+
+class _Classifier(_Checked, ClassifierCLI):
+    pass
+
+
+class _Any(_Checked, AnyCLI):
+    pass
+
+
+def lightning(args: Sequence[str]) -> int:
+    """Run one of LightningCLI's commands."""
+    set_strict_yaml()
+    try:
+        (_Any if names_class(args) else _Classifier)(args)
+    except (ArgumentError, MisconfigurationException) as e:
+        raise UserError(one_line(e)) from e
+    return 0
