@@ -44,11 +44,14 @@ def compare(about: str, args: Sequence[str]) -> int:
     from vision_attn.compare.store import Store
     from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
+    from vision_attn.training.run import check_precision
 
     given, study = study_of("compare", about, args)
     if given.workers is not None and given.workers < 1:
         raise UserError(f"workers is {given.workers}; wanted 1 or more")
     console = Console()
+    study.check()
+    check_precision(study.precision)
     source = load(study.data)
     made = plan(study, source)
     store = Store(Path(given.out))

@@ -2,6 +2,7 @@
 
 import zlib
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +12,23 @@ from vision_attn.data.folder import Files
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 
-__all__ = ["permute_pixels", "shuffle_labels"]
+__all__ = ["Control", "controlled", "permute", "permute_pixels", "shuffle_labels"]
+
+Control = Literal["none", "permuted", "shuffled"]
+
+
+def controlled(source: Source, control: Control, index: NDArray[np.int64], draw: int) -> Source:
+    """The source under a control; `index` are the training images of this draw."""
+    if control == "permuted":
+        return permute_pixels(source)
+    return shuffle_labels(source, index, draw) if control == "shuffled" else source
+
+
+def permute(images: torch.Tensor, name: str) -> torch.Tensor:
+    """Pixels in the fixed order of the data set `name`: (n, C, h, w) -> (n, C, h, w)."""
+    pixels = images.shape[2] * images.shape[3]
+    order = np.random.default_rng(zlib.crc32(name.encode())).permutation(pixels)
+    return images.flatten(2)[:, :, torch.from_numpy(order)].view(images.shape)
 
 
 def permute_pixels(source: Source) -> Source:
@@ -24,15 +41,11 @@ def permute_pixels(source: Source) -> Source:
     Raises:
         UserError: images that are read from files one by one.
     """
-    height, width = source.img_size
-    order = torch.from_numpy(
-        np.random.default_rng(zlib.crc32(source.name.encode())).permutation(height * width)
-    )
 
     def moved(images: torch.Tensor | Files) -> torch.Tensor:
         if isinstance(images, Files):
             raise UserError("control permuted wants images in memory; raise data.memory_mb")
-        return images.flatten(2)[:, :, order].view(images.shape)
+        return permute(images, source.name)
 
     return replace(
         source, train_images=moved(source.train_images), test_images=moved(source.test_images)

@@ -8,8 +8,9 @@ from torchmetrics import MeanMetric
 from torchmetrics.detection import MeanAveragePrecision
 
 from vision_attn.models.detr import SetPredictor
+from vision_attn.training.base import Optimised
 from vision_attn.training.matching import Targets, Weights, found, set_loss
-from vision_attn.training.optim import OptimConfig, Optimised
+from vision_attn.training.optim import OptimConfig
 
 __all__ = ["Detector"]
 
@@ -94,7 +95,7 @@ class Detector(Optimised):
         x, targets = batch
         logits, boxes = self(x)
         loss = set_loss(logits, boxes, targets, self.weights).total
-        self.log(f"{part}_loss", loss, on_epoch=True, batch_size=len(x), sync_dist=True)
+        self.log_loss(part, loss, len(x))
         self.average_precision.update(found(logits, boxes, every=True), targets)
         number = [len(f["labels"]) for f in found(logits, boxes)]
         right = [n == len(t["labels"]) for n, t in zip(number, targets, strict=True)]
