@@ -117,15 +117,14 @@ def test_case_41_42_a_cell_measures_as_its_result_says(here: Path, cell: str) ->
         assert np.float32(numbers(here, key)) == np.float32(result[key]), key
 
 
-def trained(root: Path, data: ImageData, steps: int = 1, **more: Any) -> Path:
-    """The checkpoint after a few updates."""
+def trained(root: Path, data: ImageData) -> Path:
+    """The checkpoint of one update."""
     module = Classifier(
-        "vit", TINY, img_size=data.img_size, in_chans=data.in_chans, num_classes=data.num_classes,
-        **more,
-    )  # fmt: skip
-    trainer = quiet(root, max_steps=steps)
+        "vit", TINY, img_size=data.img_size, in_chans=data.in_chans, num_classes=data.num_classes
+    )
+    trainer = quiet(root, max_steps=1)
     trainer.fit(module, datamodule=data)
-    path = root / f"{data.control}{more.get('ema')}.ckpt"
+    path = root / f"{data.control}.ckpt"
     trainer.save_checkpoint(path)
     return path
 
@@ -267,17 +266,35 @@ def test_case_44_another_model_is_refused(
     assert command(f"test --ckpt_path {plain} {MODEL} --trainer.logger false") == 0
 
 
+class SaveAt(Callback):
+    def __init__(self, update: int, path: Path) -> None:
+        self.update, self.path = update, path
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step == self.update:
+            trainer.save_checkpoint(self.path)
+
+
 def test_case_44_an_average_can_begin_and_end(tmp_path: Path, plain: Path) -> None:
-    averaged = trained(tmp_path, ImageData("digits", size=47, batch_size=13), 4, ema=0.9)
-    saved = torch.load(averaged, weights_only=True)
-    for path, ema in ((averaged, None), (plain, 0.9)):
-        module = Classifier("vit", TINY, img_size=(8, 8), in_chans=1, ema=ema, lr=0.0)
+    def fit(ema: float | None, *callbacks: Callback, **more: Any) -> Classifier:
+        module = Classifier("vit", TINY, img_size=(8, 8), in_chans=1, ema=ema, lr=0.01)
         data = ImageData("digits", size=47, batch_size=13)
-        quiet(tmp_path, max_steps=5).fit(module, datamodule=data, ckpt_path=path, weights_only=True)
-        if ema is None:  # with a rate of 0: the weights, not their average
-            key = "model.head.weight"
-            assert_close(module.state_dict()[key], saved["current_model_state"][key])
-            assert not torch.equal(saved["state_dict"][key], saved["current_model_state"][key])
+        quiet(tmp_path, *callbacks, max_steps=6).fit(
+            module, datamodule=data, weights_only=True, **more
+        )
+        return module
+
+    path, key = tmp_path / "averaged.ckpt", "model.head.weight"
+    L.seed_everything(3, verbose=False)
+    fit(0.9, SaveAt(4, path))
+    L.seed_everything(3, verbose=False)
+    whole = fit(None)
+    saved = torch.load(path, weights_only=True)
+    assert not torch.equal(saved["state_dict"][key], saved["current_model_state"][key])
+    resumed = fit(None, ckpt_path=path)  # goes on from the weights, not from their average
+    assert torch.equal(resumed.state_dict()[key], whole.state_dict()[key])
+    begun, without = fit(0.9, ckpt_path=plain), fit(None, ckpt_path=plain)
+    assert not torch.equal(begun.state_dict()[key], without.state_dict()[key])
 
 
 def test_weights_alone_can_be_measured_and_not_trained_on(

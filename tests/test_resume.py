@@ -1,4 +1,4 @@
-"""A run that is stopped and taken up again is the run that was not: batches, rates, random numbers."""
+"""A run that is stopped and taken up again is the run that was not: batches, rates, weights."""
 
 from pathlib import Path
 from typing import Any

@@ -182,7 +182,9 @@ class Optimised(L.LightningModule):
                 torch.cuda.set_rng_state(stopped["cuda_rng"].cpu(), self.device)
             if self.trainer.world_size == 1:  # of several processes it is the first one's alone
                 total, weight = (t.to(self.device) for t in stopped["train_loss"])
-                self.train_loss.total, self.train_loss.weight = total, weight
+                if weight:
+                    self.train_loss.update(total, 1)
+                    self.train_loss.weight = weight
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """timm's schedulers are told the number of updates made; a callback may bring another."""
