@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 import yaml
 from jsonargparse import Namespace
+from jsonargparse.typing import register_type
 from lightning.pytorch.callbacks import BasePredictionWriter
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
@@ -28,7 +29,7 @@ from vision_attn.training.checkpoint import Checkpoint, read_checkpoint
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.matching import Weights
 from vision_attn.training.optim import OptimConfig
-from vision_attn.training.run import check_precision, quiet
+from vision_attn.training.run import check_precision, refusing
 
 _SHAPE = ("in_chans", "img_size", "num_classes")
 _TRAINING = {*Weights._fields, *(f.name for f in fields(OptimConfig))}
@@ -82,6 +83,8 @@ class ClassifierCLI(LightningCLI):
 
     def __init__(self, args: Sequence[str]) -> None:
         model, data = self.classes
+        # an argument of callbacks, which else is not text in the saved configuration
+        register_type(torch.device, fail_already_registered=False)
         super().__init__(
             model,
             data,
@@ -149,11 +152,8 @@ class ClassifierCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """A trainer with the precision that was asked; what Lightning cannot make is one line."""
-        with quiet():
-            try:
-                trainer = super().instantiate_trainer(**kwargs)
-            except (ModuleNotFoundError, ValueError) as e:
-                raise UserError(f"trainer: {e}") from e
+        with refusing():
+            trainer = super().instantiate_trainer(**kwargs)
         check_precision(self.config[self.subcommand].trainer.precision or "32-true", trainer)
         return trainer
 

@@ -14,6 +14,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader
 
 from vision_attn.data.augment import AugmentConfig
@@ -24,7 +25,7 @@ from vision_attn.errors import UserError
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.optim import OptimConfig
 
-__all__ = ["Control", "RunConfig", "check_precision", "measure", "quiet", "run"]
+__all__ = ["Control", "RunConfig", "check_precision", "measure", "refusing", "run"]
 
 FITTED = 0.99
 """Train accuracy from which a run counts as fitted."""
@@ -78,7 +79,7 @@ def run(
 
     Raises whatever training raises, and a FloatingPointError when the loss is no longer finite.
     """
-    with quiet():
+    with _quiet():
         seed = config.draw * 1000 + config.seed
         L.seed_everything(seed, verbose=False)
         data = ImageData(
@@ -170,7 +171,7 @@ def check_precision(asked: str, trainer: L.Trainer | None = None) -> None:
         UserError: naming what was asked and the device.
     """
     if trainer is None:
-        with quiet():
+        with refusing():
             trainer = L.Trainer(precision=asked, devices=1, logger=False)  # type: ignore[arg-type]
     device, bf16 = trainer.strategy.root_device.type, trainer.precision.startswith("bf16")
     emulated = device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
@@ -210,7 +211,7 @@ class _Watch(Callback):
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Lightning's advice on hardware and worker counts, once a run, would bury the progress."""
     loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
     levels = [log.level for log in loggers]
@@ -223,3 +224,13 @@ def quiet() -> Iterator[None]:
     finally:
         for log, level in zip(loggers, levels, strict=True):
             log.setLevel(level)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What keeps Lightning from making a trainer is a UserError."""
+    with _quiet():
+        try:
+            yield
+        except (MisconfigurationException, ModuleNotFoundError, ValueError) as e:
+            raise UserError(f"trainer: {e}") from e
