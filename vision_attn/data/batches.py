@@ -89,7 +89,7 @@ class Stream(Sampler[Request]):
         return cast("NDArray[np.int64]", cached[1])
 
 
-class _Repeated(Stream, SequentialSampler):
+class _Repeated(Stream, SequentialSampler):  # type: ignore[misc]
     """The first epoch's batches again and again.
 
     Lightning's `overfit_batches` wants an order that stays, and knows it by torch's class.
@@ -154,7 +154,8 @@ def training_order(
 ) -> Stream:
     """The `Stream` of this process; the first epoch's again and again with `overfit_batches`."""
     rank, world = _process(trainer)
-    kind = _Repeated if trainer and trainer.overfit_batches else Stream
+    overfit = trainer is not None and trainer.overfit_batches > 0  # type: ignore[attr-defined]
+    kind = _Repeated if overfit else Stream
     return kind(n, batch_size, seed, batches=batches, rank=rank, world=world)
 
 

@@ -231,8 +231,9 @@ class ImageData(L.LightningDataModule):
 
     def _device(self, images: Tensor | Files) -> torch.device:
         """Where images and labels lie: those in memory on the training device."""
-        trained = self.trainer is not None and isinstance(images, Tensor)
-        return self.trainer.strategy.root_device if trained else torch.device("cpu")
+        if self.trainer is None or not isinstance(images, Tensor):
+            return torch.device("cpu")
+        return self.trainer.strategy.root_device
 
 
 def _statistics(images: Tensor | Files, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

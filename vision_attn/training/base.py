@@ -172,8 +172,9 @@ class Optimised(L.LightningModule):
                 raise UserError(
                     "trainer.max_epochs is -1 and there is no max_steps; the rate needs one"
                 )
-            config.scheduler = self._schedule(optimizer, int(steps))
-            config.scheduler.step_update(self.global_step)
+            schedule = self._schedule(optimizer, int(steps))
+            config.scheduler = schedule  # type: ignore[assignment]
+            schedule.step_update(self.global_step)
         self.train_loss.reset()
         stopped, self._stopped = self._stopped, {}
         if stopped:

@@ -63,7 +63,7 @@ class PredictionsCSV(BasePredictionWriter):
         table.insert(0, "label", [source.classes[i] for i in source.test_labels[:n]])
         images = source.test_images
         table.insert(0, "image", images.paths[:n] if isinstance(images, Files) else range(n))
-        if trainer.fast_dev_run:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
             print(f"predictions of {n} images; with fast_dev_run no file is written")
             return
         out = Path(trainer.log_dir or ".")
@@ -159,13 +159,13 @@ class ClassifierCLI(LightningCLI):
 
     def after_instantiate_classes(self) -> None:
         """Refuse a checkpoint of other data; validate at least once an epoch."""
-        saved = self.saved
-        for name in _SHAPE if saved else ():
-            was, now = saved.hparams.get(name), getattr(self.datamodule, name)
-            if was not in (None, now):
-                raise UserError(f"ckpt_path: its model has {name} {was}, the data has {now}")
-        if saved and saved.data:
-            self.datamodule.load_state_dict(saved.data)
+        if self.saved is not None:
+            for name in _SHAPE:
+                was, now = self.saved.hparams.get(name), getattr(self.datamodule, name)
+                if was not in (None, now):
+                    raise UserError(f"ckpt_path: its model has {name} {was}, the data has {now}")
+            if self.saved.data:
+                self.datamodule.load_state_dict(self.saved.data)
         if self.subcommand == "fit":
             every = self.trainer.val_check_interval
             if isinstance(every, int) and self.trainer.check_val_every_n_epoch is not None:
@@ -236,7 +236,8 @@ def _model_of(path: Path) -> dict[str, Any]:
 
 def _class(path: str) -> type:
     home, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(home), name)  # type: ignore[no-any-return]
+    kind: type = getattr(importlib.import_module(home), name)
+    return kind
 
 
 def _read(path: str, command: str) -> Checkpoint:
