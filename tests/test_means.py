@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 from vision_attn.data.module import ImageData
+from vision_attn.data.scene_data import SceneData
 from vision_attn.errors import UserError
 from vision_attn.training.base import WeightedMean
 from vision_attn.training.classifier import Classifier
@@ -113,6 +114,21 @@ def test_case_53_two_processes_measure_as_one(tmp_path: Path) -> None:
     ]
     assert results[0]["test_acc"] == results[1]["test_acc"]
     assert_close(results[1]["test_loss"], results[0]["test_loss"], rtol=1e-6, atol=0)
+
+
+def test_case_53_two_processes_count_boxes_as_one(tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "dec_depth": 1}
+    results = []
+    for devices, strategy in ((1, "auto"), (2, "ddp_fork")):
+        torch.manual_seed(5)
+        module = Detector(num_heads=3, num_queries=3, img_size=(16, 16), **shape)
+        torch.nn.init.normal_(module.model.class_head.weight)
+        data = SceneData("boxes", canvas=(16, 16), objects=(1, 2), train_scenes=5, eval_scenes=13)
+        test = trainer(tmp_path, devices=devices, strategy=strategy)
+        results += test.test(module, datamodule=data, verbose=False)
+    losses = [r.pop("test_loss") for r in results]
+    assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+    assert_close(losses[1], losses[0], rtol=0.01, atol=0)  # of a batch: a mean over its things
 
 
 class Log(Callback):

@@ -58,6 +58,7 @@ def files(root: Path) -> set[str]:
         ("fit --trainer.limit_train_batches 0", "trainer.limit_train_batches is 0"),
         ("fit --trainer.max_epochs 0", "trainer.max_epochs is 0"),
         ("fit --trainer.max_steps 0", "trainer.max_steps is 0"),
+        ("predict --trainer.devices 2", "predict on 2 devices; use --trainer.devices 1"),
         ("fit --trainer.barebones true", "trainer: `Trainer(barebones=True"),
     ],
 )
@@ -191,6 +192,10 @@ def test_case_63_predictions_of_the_first_images(
     )
     assert command("predict --trainer.limit_predict_batches 0") == 0
     assert files(here) - before <= {"config.yaml", "hparams.yaml"}
+    capsys.readouterr()
+    assert command("fit --trainer.logger.version 0") == 2
+    said = capsys.readouterr().err
+    assert "version_0 holds a run already; choose another trainer.logger version" in said
 
 
 def test_case_63_no_logger_no_files_however_often(here: Path) -> None:

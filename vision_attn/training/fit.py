@@ -52,8 +52,6 @@ class PredictionsCSV(BasePredictionWriter):
         batch_indices: Sequence[Any],
     ) -> None:
         """One row a test image, in file order."""
-        if trainer.world_size > 1:
-            raise UserError(f"predict on {trainer.world_size} devices; use --trainer.devices 1")
         data: ImageData = trainer.datamodule  # type: ignore[attr-defined]
         source = data.source
         p = torch.cat(list(predictions)).float().cpu()
@@ -158,7 +156,17 @@ class ClassifierCLI(LightningCLI):
         return trainer
 
     def after_instantiate_classes(self) -> None:
-        """Refuse a checkpoint of other data; validate at least once an epoch."""
+        """Refuse what would fail later, a checkpoint of other data first of all.
+
+        Where `val_check_interval` is longer than an epoch, validate at its end.
+        """
+        trainer = self.trainer
+        devices = trainer.num_devices * trainer.num_nodes
+        if self.subcommand == "predict" and devices > 1:
+            raise UserError(f"predict on {devices} devices; use --trainer.devices 1")
+        log = None if trainer.log_dir is None else Path(trainer.log_dir)
+        if self.save_config_callback is not None and log and (log / "config.yaml").exists():
+            raise UserError(f"{log} holds a run already; choose another trainer.logger version")
         if self.saved is not None:
             for name in _SHAPE:
                 was, now = self.saved.hparams.get(name), getattr(self.datamodule, name)
