@@ -329,7 +329,7 @@ def test_a_file_that_is_no_checkpoint(
     with zipfile.ZipFile("a.zip", "w") as z:
         z.writestr("a", "b")
     said = refused(f"{command} --ckpt_path {named}", capsys)
-    assert f"ckpt_path {named} is no checkpoint" in said
+    assert f"error: {named} is no checkpoint" in said
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

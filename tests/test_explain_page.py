@@ -192,7 +192,7 @@ def made(here: Path) -> None:
 
 
 BAD = {
-    "none": ({"ckpt": "none.ckpt"}, "ckpt none.ckpt is no file"),
+    "none": ({"ckpt": "none.ckpt"}, "none.ckpt is no file"),
     "text": ({"ckpt": "text.ckpt"}, "text.ckpt is no checkpoint of this program"),
     "image": ({"ckpt": "a.png"}, "a.png is no checkpoint of this program"),
     "other": ({"ckpt": "no.ckpt"}, r"no.ckpt is no checkpoint of this program \(KeyError\)"),

@@ -141,22 +141,28 @@ def test_stream_of_an_epoch_is_part_of_one_long_stream() -> None:
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_share_out_each_batch(world: int) -> None:
-    whole = flat(Stream(17, 7, 5, batches=5))
-    ranks = [flat(Stream(17, 7, 5, batches=5, rank=r, world=world)) for r in range(world)]
+    whole = flat(Stream(17, 6, 5, batches=5))
+    ranks = [flat(Stream(17, 6, 5, batches=5, rank=r, world=world)) for r in range(world)]
     for number, (index, _) in enumerate(whole):
         for r in range(world):
             assert ranks[r][number][0] == index[r::world]
         assert len({ranks[r][number][1] for r in range(world)}) == world
+    with pytest.raises(UserError, match=f"batch of 7 images cannot be shared equally by {world} "):
+        Stream(17, 7, 5, rank=0, world=world)
 
 
-@pytest.mark.parametrize(("n", "world"), [(13, 1), (13, 3), (2, 3)])
+@pytest.mark.parametrize(("n", "world"), [(13, 1), (13, 3), (11, 2), (31, 3), (3, 3)])
 def test_evaluation_batches_cover_every_image_once_in_order(n: int, world: int) -> None:
     ranks = [Batches(n, 5, rank=r, world=world) for r in range(world)]
     for r, batches in enumerate(ranks):
         parts = [index.tolist() for index, _ in batches]
         assert list(chain(*parts)) == list(range(n))[r::world]
-        assert len(parts) == len(batches)
-        assert all(len(p) == 5 for p in parts[:-1])
+        # as many on every process, or one waits for the others for ever; none without an image
+        assert len(parts) == len(batches) == len(ranks[0])
+        assert all(1 <= len(p) <= 5 for p in parts)
+        assert all(len(p) == 5 for p in parts[:-2])
+    with pytest.raises(UserError, match=f"{world - 1} images cannot be dealt to {world} devices"):
+        Batches(world - 1, 5, world=world)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -316,8 +322,9 @@ def test_processes_share_out_each_batch() -> None:
     def batches(rank: int, world: int) -> list[list[int]]:
         data: Any = ImageData(source=marked(59), size=20, batch_size=6, batches_per_epoch=5)
         data.trainer = SimpleNamespace(
-            global_rank=rank, world_size=world,
+            global_rank=rank, world_size=world, overfit_batches=0,
             strategy=SimpleNamespace(root_device=torch.device("cpu")),
+            _accelerator_connector=SimpleNamespace(use_distributed_sampler=False),
         )  # fmt: skip
         return [ids(x, data) for part in (data.train_dataloader(), data.val_dataloader())
                 for x, _ in part]  # fmt: skip

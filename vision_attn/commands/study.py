@@ -50,12 +50,15 @@ def compare(about: str, args: Sequence[str]) -> int:
     from vision_attn.compare.study import most_processes
     from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
+    from vision_attn.training.run import check_precision
 
     given, study = study_of("compare", about, args)
     if given.workers is not None and not 1 <= given.workers <= most_processes():
         raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
     store = Store(out_path(given.out))
     console = Console()
+    study.check()
+    check_precision(study.precision)
     source = load(study.data)
     source.tell()
     made = plan(study, source)

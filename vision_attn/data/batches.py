@@ -5,18 +5,29 @@ uint8 tensor that lies on the training device, then batched augmentation there.
 """
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
+import lightning as L
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 
 from vision_attn.data.augment import AugmentConfig, Normalise, augment, mix
 from vision_attn.data.folder import Files
+from vision_attn.errors import UserError
 
-__all__ = ["Batches", "ImageBatches", "Request", "Stream", "take"]
+__all__ = [
+    "Batches",
+    "ImageBatches",
+    "Request",
+    "Stream",
+    "TrainLoader",
+    "every_image",
+    "take",
+    "training_order",
+]
 
 Request = tuple[NDArray[np.int64], int]
 
@@ -25,17 +36,27 @@ class Stream(Sampler[Request]):
     """Shuffled passes laid end to end and cut into batches of equal size, with a seed for each.
 
     No image is dropped and no batch is short, so a batch of one never meets a batch norm. A batch
-    is as large as the whole set where that is smaller. An epoch is `n // batch_size` batches.
+    is as large as the whole set where that is smaller. An epoch is `n // batch_size` batches, of
+    which those before `start` are left out.
     """
 
     def __init__(
         self, n: int, batch_size: int, seed: int, *, batches: int | None = None,
         rank: int = 0, world: int = 1,
     ) -> None:  # fmt: skip
-        """Args: batches an epoch, None is one pass; rank and world of distributed training."""
+        """Args: batches an epoch, None is one pass; rank and world of distributed training.
+
+        Raises UserError where processes would get unequal shares: Lightning averages their
+        gradients as if they were equal.
+        """
         self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
+        if self.batch_size % world:
+            raise UserError(
+                f"a batch of {self.batch_size} images cannot be shared equally by {world} devices;"
+                f" choose a data.batch_size or data.size that {world} divides"
+            )
         self.batches = batches or max(n // self.batch_size, 1)
-        self.rank, self.world, self.epoch = rank, world, 0
+        self.rank, self.world, self.epoch, self.start = rank, world, 0, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Lightning calls this before each epoch, also after a resume."""
@@ -45,8 +66,8 @@ class Stream(Sampler[Request]):
         return self.batches
 
     def __iter__(self) -> Iterator[Request]:
-        start = self.epoch * self.batches
-        for batch in range(start, start + self.batches):
+        before = self._before()
+        for batch in range(before + self.start, before + self.batches):
             first = batch * self.batch_size
             spans, last = [], first + self.batch_size
             while first < last:
@@ -56,6 +77,10 @@ class Stream(Sampler[Request]):
             seed = int(np.random.SeedSequence([self.seed, batch, self.rank]).generate_state(1)[0])
             yield np.concatenate(spans)[self.rank :: self.world], seed
 
+    def _before(self) -> int:
+        """Batches in the epochs before this one."""
+        return self.epoch * self.batches
+
     def _pass(self, which: int) -> NDArray[np.int64]:
         cached = getattr(self, "_cache", None)
         if cached is None or cached[0] != which:
@@ -64,19 +89,92 @@ class Stream(Sampler[Request]):
         return cast("NDArray[np.int64]", cached[1])
 
 
-class Batches(Sampler[Request]):
-    """Every image once, in order; for evaluation."""
+class _Repeated(Stream, SequentialSampler):  # type: ignore[misc]
+    """The first epoch's batches again and again.
+
+    Lightning's `overfit_batches` wants an order that stays, and knows it by torch's class.
+    """
+
+    def _before(self) -> int:
+        return 0
+
+
+class Batches(SequentialSampler):
+    """Every image once, in order; for evaluation. All processes get as many batches."""
 
     def __init__(self, n: int, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
+        if n < world:
+            raise UserError(f"{n} images cannot be dealt to {world} devices; take fewer devices")
         self.n, self.batch_size, self.rank, self.world = n, batch_size, rank, world
 
     def __len__(self) -> int:
-        return -(-len(range(self.rank, self.n, self.world)) // self.batch_size)
+        return -(-len(range(0, self.n, self.world)) // self.batch_size)
 
-    def __iter__(self) -> Iterator[Request]:
-        mine = np.arange(self.rank, self.n, self.world)
-        for i in range(0, len(mine), self.batch_size):
-            yield mine[i : i + self.batch_size], 0
+    def __iter__(self) -> Iterator[Request]:  # type: ignore[override]
+        mine, count = np.arange(self.rank, self.n, self.world), len(self)
+        # a process with one image less leaves one for its last batch
+        cuts = [min(i * self.batch_size, len(mine) - count + i) for i in range(count)]
+        for first, last in zip(cuts, [*cuts[1:], len(mine)], strict=True):
+            yield mine[first:last], 0
+
+
+class TrainLoader(DataLoader[Any]):
+    """A loader over a `Stream` that goes on with the batches that are left of an epoch.
+
+    Lightning keeps and restores the state of a loader that has one.
+    """
+
+    sampler: Stream
+    _done = 0
+    _stopped: dict[str, int] | None = None
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        # as a generator it begins after Lightning has told the sampler its epoch
+        stopped, self._stopped = self._stopped, None
+        stream = self.sampler
+        stream.start = stopped["batches"] if stopped and stopped["epoch"] == stream.epoch else 0
+        self._done = stream.start
+        with torch.random.fork_rng([], enabled=stream.start > 0):  # a loader draws a seed
+            batches = super().__iter__()
+        for batch in batches:
+            self._done += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch, and how many of its batches were given."""
+        return {"epoch": self.sampler.epoch, "batches": self._done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on after these."""
+        self._stopped = state
+
+
+def training_order(
+    n: int, batch_size: int, seed: int, batches: int | None, trainer: L.Trainer | None
+) -> Stream:
+    """The `Stream` of this process; the first epoch's again and again with `overfit_batches`."""
+    rank, world = _process(trainer)
+    overfit = trainer is not None and trainer.overfit_batches > 0  # type: ignore[attr-defined]
+    kind = _Repeated if overfit else Stream
+    return kind(n, batch_size, seed, batches=batches, rank=rank, world=world)
+
+
+def every_image(n: int, batch_size: int, trainer: L.Trainer | None) -> Batches:
+    """The `Batches` of this process."""
+    rank, world = _process(trainer)
+    return Batches(n, batch_size, rank=rank, world=world)
+
+
+def _process(trainer: L.Trainer | None) -> tuple[int, int]:
+    """Rank and number of processes, which share out the images among themselves."""
+    if trainer is None:
+        return 0, 1
+    if trainer.world_size > 1 and trainer._accelerator_connector.use_distributed_sampler:
+        raise UserError(
+            "the data is dealt to the devices already; give the Trainer"
+            " use_distributed_sampler=False, or it is dealt twice"
+        )
+    return trainer.global_rank, trainer.world_size
 
 
 class ImageBatches(Dataset[tuple[Tensor, Tensor]]):

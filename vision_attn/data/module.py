@@ -1,16 +1,23 @@
 """The LightningDataModule: one subset of one data set, in memory where it fits."""
 
-from typing import Any
+from typing import Any, get_args
 
 import lightning as L
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from vision_attn.data.augment import AugmentConfig, Normalise
-from vision_attn.data.batches import Batches, ImageBatches, Request, Stream, take
+from vision_attn.data.batches import (
+    ImageBatches,
+    TrainLoader,
+    every_image,
+    take,
+    training_order,
+)
+from vision_attn.data.controls import Control, controlled
 from vision_attn.data.folder import Files
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.data.subsets import Subset, subset
@@ -31,6 +38,7 @@ class ImageData(L.LightningDataModule):
         num_workers: processes that decode a folder too large for memory; unused otherwise.
         seed: of order and augmentation.
         batches_per_epoch: length of an epoch in batches; null is one pass.
+        control: `permuted`, pixels in another, fixed order; `shuffled`, training labels at random.
         source: the data set itself, when it is loaded already.
     """
 
@@ -49,6 +57,7 @@ class ImageData(L.LightningDataModule):
         num_workers: int = 0,
         seed: int = 0,
         batches_per_epoch: int | None = None,
+        control: Control = "none",
         source: Source | None = None,
     ) -> None:
         super().__init__()
@@ -60,8 +69,11 @@ class ImageData(L.LightningDataModule):
         ):  # fmt: skip
             if value is not None and value < least:
                 raise UserError(f"data.{what} is {value}; wanted {least} or more")
+        if control not in get_args(Control):
+            known = ", ".join(get_args(Control))
+            raise UserError(f"data.control {control!r} is not known; choose one of {known}")
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
-        self.batches_per_epoch = batches_per_epoch
+        self.batches_per_epoch, self.draw = batches_per_epoch, draw
         self.source = source or load(
             DataConfig(
                 name=name,
@@ -83,8 +95,8 @@ class ImageData(L.LightningDataModule):
         )
         self.augment.check_size(self.source.img_size)
         self.augment.check_batch(min(batch_size, len(self.subset.train)))
-        self.mean, self.std = _statistics(self.source.train_images, self.subset.train)
-        self._normalise = Normalise(self.mean, self.std)
+        self._take_control(control)
+        self._normalise_by(*_statistics(self.source.train_images, self.subset.train))
 
     def prepare_data(self) -> None:
         """Say what is odd about the files, once and on one process, if they were read here."""
@@ -93,12 +105,60 @@ class ImageData(L.LightningDataModule):
         self._told = True
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, so that its model can be shown other images."""
+        """What a checkpoint keeps, so that its model is shown images as it was trained on them."""
         return {
+            "name": self.source.name,
             "classes": list(self.source.classes),
+            "img_size": list(self.img_size),
+            "in_chans": self.in_chans,
             "mean": self.mean.tolist(),
             "std": self.std.tolist(),
+            "control": self.control,
+            "subset": self.subset.hash,
         }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Show images as the checkpoint's model was trained on them: normalisation and control.
+
+        A state from before there were controls has none.
+
+        Raises:
+            UserError: other classes or another order of them, another image size or channels,
+                another control; going on with shuffled labels on other images.
+        """
+        mine, was = self.state_dict(), {"control": "none", **state_dict}
+        for key, what in (
+            ("classes", "classes"), ("in_chans", "channels"), ("img_size", "image size"),
+        ):  # fmt: skip
+            if was.get(key, mine[key]) != mine[key]:
+                raise UserError(f"the checkpoint's {what}: {was[key]}; the data's: {mine[key]}")
+        if self.control not in ("none", was["control"]):
+            raise UserError(
+                f"the checkpoint's control is {was['control']}, data.control is {self.control}"
+            )
+        if was["control"] == "permuted" and was["name"] != self.source.name:
+            raise UserError(
+                f"the checkpoint's pixels are permuted as those of {was['name']},"
+                f" the data is {self.source.name}"
+            )
+        training = self.trainer is not None and self.trainer.training
+        if was["control"] == "shuffled" and training and was["subset"] != self.subset.hash:
+            raise UserError(
+                f"the checkpoint's labels are shuffled within images {was['subset']}, the data's"
+                f" images are {self.subset.hash}; give the same data.size, draw and val_fraction"
+            )
+        if self.control == "none":
+            self._take_control(was["control"])
+        self._normalise_by(*(torch.tensor(was[key]) for key in ("mean", "std")))
+
+    def _take_control(self, control: Control) -> None:
+        self.control = control
+        self.source = controlled(self.source, control, self.subset.train, self.draw)
+        self._train: tuple[Tensor | Files, Tensor] | None = None
+
+    def _normalise_by(self, mean: Tensor, std: Tensor) -> None:
+        self.mean, self.std = mean, std
+        self._normalise = Normalise(mean, std)
 
     @property
     def num_classes(self) -> int:
@@ -117,68 +177,72 @@ class ImageData(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """Augmented batches in shuffled order, the same for every model and worker count."""
-        rank, world = self._ranks()
-        train = self.subset.train
-        sampler = Stream(
-            len(train), self.batch_size, self.seed,
-            batches=self.batches_per_epoch, rank=rank, world=world,
-        )  # fmt: skip
-        return self._loader(train, sampler, self.augment)
+        order = training_order(
+            len(self.subset.train), self.batch_size, self.seed, self.batches_per_epoch, self.trainer
+        )
+        batches = self._batches(*self._train_images(), self.augment)
+        return TrainLoader(batches, sampler=order, **self._workers(batches))
 
     def clean_train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The training images as they are, in order: what the gap is measured on."""
-        return self._evaluate(self.subset.train)
+        return self._evaluate(*self._train_images())
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """Validation images, disjoint from every subset of this draw."""
-        return self._evaluate(self.subset.val)
+        index = self.subset.val
+        images, labels = take(self.source.train_images, index), self.source.train_labels[index]
+        return self._evaluate(*self._on_device(images, labels))
 
     def test_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The test set, whole."""
-        return self._evaluate(None)
+        return self._evaluate(*self._on_device(self.source.test_images, self.source.test_labels))
 
     def predict_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The test set, in file order."""
-        return self._evaluate(None)
+        return self.test_dataloader()
 
-    def _evaluate(self, index: NDArray[np.int64] | None) -> DataLoader[tuple[Tensor, Tensor]]:
-        n = len(self.source.test_labels) if index is None else len(index)
-        rank, world = self._ranks()
-        return self._loader(index, Batches(n, 500, rank=rank, world=world), None)
+    def _train_images(self) -> tuple[Tensor | Files, Tensor]:
+        """The subset's images and labels on the device; one copy for all loaders."""
+        if self._train is None or self._train[1].device != self._device(self._train[0]):
+            index = self.subset.train
+            images, labels = take(self.source.train_images, index), self.source.train_labels[index]
+            self._train = self._on_device(images, labels)
+        return self._train
 
-    def _loader(
-        self, index: NDArray[np.int64] | None, sampler: Sampler[Request],
-        config: AugmentConfig | None,
-    ) -> DataLoader[tuple[Tensor, Tensor]]:  # fmt: skip
-        if index is None:
-            images, labels = self.source.test_images, self.source.test_labels
-        else:
-            images = take(self.source.train_images, index)
-            labels = self.source.train_labels[index]
-        workers = self.num_workers if isinstance(images, Files) else 0
-        device = self._device() if isinstance(images, Tensor) else torch.device("cpu")
-        batches = ImageBatches(
-            images.to(device) if isinstance(images, Tensor) else images,
-            torch.from_numpy(labels).to(device),
-            self._normalise,
-            self.num_classes,
-            config,
-            self.source.flip,
-        )
-        return DataLoader(
-            batches,
-            sampler=sampler,
-            batch_size=None,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            pin_memory=workers > 0 and torch.cuda.is_available(),
+    def _evaluate(self, images: Tensor | Files, labels: Tensor) -> DataLoader[Any]:
+        batches = self._batches(images, labels, None)
+        order = every_image(len(labels), 500, self.trainer)
+        return DataLoader(batches, sampler=order, **self._workers(batches))
+
+    def _batches(
+        self, images: Tensor | Files, labels: Tensor, config: AugmentConfig | None
+    ) -> ImageBatches:
+        return ImageBatches(
+            images, labels, self._normalise, self.num_classes, config, self.source.flip
         )
 
-    def _ranks(self) -> tuple[int, int]:
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+    def _workers(self, batches: ImageBatches) -> dict[str, Any]:
+        """Options of a loader whose items are batches; only files are worth other processes."""
+        workers = self.num_workers if isinstance(batches.images, Files) else 0
+        return {
+            "batch_size": None,
+            "num_workers": workers,
+            "persistent_workers": workers > 0,
+            "pin_memory": workers > 0 and torch.cuda.is_available(),
+        }
 
-    def _device(self) -> torch.device:
-        return self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+    def _on_device(
+        self, images: Tensor | Files, labels: NDArray[np.int64]
+    ) -> tuple[Tensor | Files, Tensor]:
+        device = self._device(images)
+        moved = images.to(device) if isinstance(images, Tensor) else images
+        return moved, torch.from_numpy(labels).to(device)
+
+    def _device(self, images: Tensor | Files) -> torch.device:
+        """Where images and labels lie: those in memory on the training device."""
+        if self.trainer is None or not isinstance(images, Tensor):
+            return torch.device("cpu")
+        return self.trainer.strategy.root_device
 
 
 def _statistics(images: Tensor | Files, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

@@ -10,10 +10,10 @@ import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from vision_attn.data.augment import Normalise
-from vision_attn.data.batches import Batches, Request, Stream
+from vision_attn.data.batches import Request, TrainLoader, every_image, training_order
 from vision_attn.data.scenes import Scenes, make_scenes
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.data.subsets import subset
@@ -97,7 +97,17 @@ class SceneData(L.LightningDataModule):
             for i, (part, (images, labels, count)) in enumerate(parts.items())
         }  # fmt: skip
         seen = self.scenes["train"].images.double()
-        self._normalise = Normalise(seen.mean()[None].float(), seen.std()[None].float())
+        self.mean, self.std = seen.mean()[None].float(), seen.std()[None].float()
+        self._normalise = Normalise(self.mean, self.std)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps, so that its model is shown scenes as it was trained on them."""
+        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Normalise as in training."""
+        self.mean, self.std = (torch.tensor(state_dict[key]) for key in ("mean", "std"))
+        self._normalise = Normalise(self.mean, self.std)
 
     @property
     def num_classes(self) -> int:
@@ -116,12 +126,11 @@ class SceneData(L.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, Any]]:
         """Training scenes in shuffled order."""
-        rank, world = self._ranks()
-        sampler = Stream(
-            len(self.scenes["train"]), self.batch_size, self.seed,
-            batches=self.batches_per_epoch, rank=rank, world=world,
+        order = training_order(
+            len(self.scenes["train"]), self.batch_size, self.seed, self.batches_per_epoch,
+            self.trainer,
         )  # fmt: skip
-        return self._loader("train", sampler)
+        return TrainLoader(self._batches("train"), sampler=order, batch_size=None)
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, Any]]:
         """Scenes of digits that the training pool holds out."""
@@ -132,12 +141,8 @@ class SceneData(L.LightningDataModule):
         return self._evaluate("test")
 
     def _evaluate(self, part: str) -> DataLoader[tuple[Tensor, Any]]:
-        rank, world = self._ranks()
-        return self._loader(part, Batches(len(self.scenes[part]), 250, rank=rank, world=world))
+        order = every_image(len(self.scenes[part]), 250, self.trainer)
+        return DataLoader(self._batches(part), sampler=order, batch_size=None)
 
-    def _loader(self, part: str, sampler: Sampler[Request]) -> DataLoader[tuple[Tensor, Any]]:
-        batches = SceneBatches(self.scenes[part], self.target, self._normalise)
-        return DataLoader(batches, sampler=sampler, batch_size=None)
-
-    def _ranks(self) -> tuple[int, int]:
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+    def _batches(self, part: str) -> SceneBatches:
+        return SceneBatches(self.scenes[part], self.target, self._normalise)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,10 +10,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vision_attn.data.augment import Normalise
+from vision_attn.data.controls import permute
 from vision_attn.data.folder import Files
 from vision_attn.data.images import channels, formats, upright_size
 from vision_attn.errors import UserError
 from vision_attn.models import create_model
+from vision_attn.training.checkpoint import read_checkpoint
 
 __all__ = ["Trained", "load_classifier", "read_images"]
 
@@ -24,7 +25,8 @@ class Trained:
     """A classifier in eval mode, and what it needs to be shown an image.
 
     name: as in `models.create_model`; classes: their names; mean, std: of each channel in grey
-    levels 0 to 255; img_size: (h, w) in pixels; in_chans: channels C.
+    levels 0 to 255; img_size: (h, w) in pixels; in_chans: channels C; permuted: the data set in
+    whose order its images have their pixels, None for images as they are.
     """
 
     model: nn.Module
@@ -34,6 +36,7 @@ class Trained:
     std: Tensor
     img_size: tuple[int, int]
     in_chans: int
+    permuted: str | None = None
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """uint8 (B, C, h, w) -> float32 (B, C, h, w), as in training."""
@@ -49,40 +52,26 @@ def load_classifier(path: Path) -> Trained:
         UserError: a file that is no checkpoint, one of another kind of model, weights that do not
             fit their model, or one that does not say how its images were normalised.
     """
-    if not path.is_file():
-        raise UserError(f"ckpt {path} is no file")
-    try:
-        saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-        given, state = dict(saved["hyper_parameters"]), dict(saved["state_dict"])
-    except Exception as e:  # whatever a file of another kind makes torch raise
-        raise UserError(
-            f"ckpt {path} is no checkpoint of this program ({type(e).__name__}); give one of `fit`,"
-            " or of `compare --checkpoint true`"
-        ) from e
-    wanted = ("name", "img_size", "in_chans", "num_classes")
-    missing = [key for key in wanted if key not in given]
-    if missing:
-        raise UserError(
-            f"ckpt {path} holds no classifier: its model has no {missing[0]}; give a checkpoint of"
-            " a Classifier"
-        )
-    data = next((v for k, v in saved.items() if k.endswith("ImageData")), None)
-    if not isinstance(data, dict) or not {"classes", "mean", "std"} <= data.keys():
-        raise UserError(
-            f"ckpt {path} does not say the mean and deviation of its images; it was made by an"
-            " older version or without ImageData: train it again"
-        )
+    saved = read_checkpoint(path)
+    saved.check_classifier()
+    given, data = saved.hparams, saved.data
     shape = {"img_size": tuple(given["img_size"]), "in_chans": given["in_chans"]}
     model = create_model(
         given["name"], **shape, num_classes=given["num_classes"], args=given.get("args")
     )
-    weights = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
+    prefix = "model."
+    weights = {k.removeprefix(prefix): v for k, v in saved.weights.items() if k.startswith(prefix)}
     try:
         model.load_state_dict(weights)
     except RuntimeError as e:
-        raise UserError(f"ckpt {path}: its weights do not fit model {given['name']!r}: {e}") from e
+        raise UserError(
+            f"checkpoint {path}: its weights do not fit model {given['name']!r}: {e}"
+        ) from e
     mean, std = (torch.tensor(data[key], dtype=torch.float32) for key in ("mean", "std"))
-    return Trained(model.eval(), given["name"], tuple(data["classes"]), mean, std, **shape)
+    permuted = data["name"] if data.get("control") == "permuted" else None
+    return Trained(
+        model.eval(), given["name"], tuple(data["classes"]), mean, std, **shape, permuted=permuted
+    )
 
 
 def read_images(
@@ -90,7 +79,8 @@ def read_images(
 ) -> tuple[Tensor, list[str]]:
     """Images as the model takes them, uint8 (n, C, h, w), and a line on each that was changed.
 
-    Another shape is cut in the middle and resized, as the images of a folder are.
+    Another shape is cut in the middle and resized, as the images of a folder are. For a model of
+    permuted pixels they are permuted, so that what is shown is what the model sees.
 
     Args:
         convert: turn colour into grey, or grey into colour.
@@ -120,4 +110,8 @@ def read_images(
         if size != (h, w):
             notes.append(f"{path}: {size[0]} x {size[1]} pixels cut and resized to {h} x {w}")
     files = Files(tuple(map(str, paths)), wanted, (h, w))
-    return torch.from_numpy(files[np.arange(len(paths))]), notes
+    pixels = torch.from_numpy(files[np.arange(len(paths))])
+    if trained.permuted is not None:
+        notes.append(f"pixels permuted as those of {trained.permuted} were in training")
+        pixels = permute(pixels, trained.permuted)
+    return pixels, notes

@@ -8,14 +8,14 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vision_attn.models import create_model
+from vision_attn.training.base import Supervised
 from vision_attn.training.optim import OptimConfig
-from vision_attn.training.supervised import Supervised
 
 __all__ = ["Classifier"]
 
 
 class Classifier(Supervised):
-    """An image classifier in training: logs `{train,val,test}_{loss,acc}` once an epoch.
+    """An image classifier in training: logs `train_loss` and `{val,test}_{loss,acc}` once an epoch.
 
     Args:
         name: model, as in `models.create_model`.
@@ -51,6 +51,7 @@ class Classifier(Supervised):
             label_smoothing=label_smoothing,
             ema=ema,
         ).check()
+        self._compiled = False
         self.model = create_model(
             name, img_size=img_size, in_chans=in_chans, num_classes=num_classes, args=args
         )
@@ -58,9 +59,10 @@ class Classifier(Supervised):
             self.model.to(memory_format=torch.channels_last)
 
     def setup(self, stage: str) -> None:
-        """Compile in place, so that the names in a checkpoint stay the same."""
-        if self.hparams["compile"]:
+        """Compile in place, once, so that the names in a checkpoint stay the same."""
+        if self.hparams["compile"] and not self._compiled:
             self.model.compile()
+            self._compiled = True
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, classes)."""

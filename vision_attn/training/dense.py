@@ -6,8 +6,8 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardInd
 
 from vision_attn.layers.embed import Positions
 from vision_attn.models.dense import DenseClassifier
+from vision_attn.training.base import Supervised
 from vision_attn.training.optim import OptimConfig
-from vision_attn.training.supervised import Supervised
 
 __all__ = ["Segmenter"]
 

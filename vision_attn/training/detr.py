@@ -1,6 +1,6 @@
 """Set prediction in training (Carion et al. 2020): losses after every layer, mAP, a right count."""
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -8,8 +8,9 @@ from torchmetrics import MeanMetric
 from torchmetrics.detection import MeanAveragePrecision
 
 from vision_attn.models.detr import SetPredictor
+from vision_attn.training.base import Optimised
 from vision_attn.training.matching import Targets, Weights, found, set_loss
-from vision_attn.training.optim import OptimConfig, Optimised
+from vision_attn.training.optim import OptimConfig
 
 __all__ = ["Detector"]
 
@@ -68,8 +69,9 @@ class Detector(Optimised):
             num_heads,
             mlp_ratio,
         )
-        self.average_precision = MeanAveragePrecision(box_format="cxcywh")
+        self.average_precision = MeanAveragePrecision(box_format="cxcywh", sync_on_compute=False)
         self.count = MeanMetric()
+        self._answers: list[tuple[Targets, Targets]] = []
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, h, w) -> logits (B, Nq, classes+1), boxes (B, Nq, 4)."""
@@ -94,8 +96,8 @@ class Detector(Optimised):
         x, targets = batch
         logits, boxes = self(x)
         loss = set_loss(logits, boxes, targets, self.weights).total
-        self.log(f"{part}_loss", loss, on_epoch=True, batch_size=len(x), sync_dist=True)
-        self.average_precision.update(found(logits, boxes, every=True), targets)
+        self.log_loss(part, loss, len(x))
+        self._answers.append((found(logits, boxes, every=True), targets))
         number = [len(f["labels"]) for f in found(logits, boxes)]
         right = [n == len(t["labels"]) for n, t in zip(number, targets, strict=True)]
         self.count.update(torch.tensor(right, dtype=torch.float32, device=x.device))
@@ -109,6 +111,8 @@ class Detector(Optimised):
         self._report("test")
 
     def _report(self, part: str) -> None:
+        for answers in self._of_all_processes():
+            self.average_precision.update(*answers)
         result = self.average_precision.compute()
         for name, value in (
             ("map", result["map"]), ("map50", result["map_50"]), ("count", self.count.compute())
@@ -117,6 +121,19 @@ class Detector(Optimised):
         self.average_precision.reset()
         self.count.reset()
 
+    def _of_all_processes(self) -> list[tuple[Targets, Targets]]:
+        """Answers and targets; torchmetrics gathers lists of equal length only."""
+        mine, self._answers = self._answers, []
+        if self.trainer.world_size == 1:
+            return mine
+        every: list[Any] = [None] * self.trainer.world_size
+        torch.distributed.all_gather_object(every, [tuple(map(_on_cpu, pair)) for pair in mine])
+        return [answers for of_one in every for answers in of_one]
+
     def predict_step(self, batch: tuple[Tensor, Targets], batch_idx: int) -> Targets:
         """For each image the things found: boxes (n, 4), scores (n,), labels (n,)."""
         return found(*self(batch[0]))
+
+
+def _on_cpu(things: Targets) -> Targets:
+    return [{name: value.cpu() for name, value in thing.items()} for thing in things]

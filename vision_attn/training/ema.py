@@ -21,7 +21,8 @@ def average(mean: Tensor, new: Tensor, count: Tensor, decay: float) -> Tensor:
     """
     if not mean.is_floating_point():
         return new
-    return mean.lerp(new, (9 / (10 + count)).clamp(min=1 - decay).to(mean.dtype))
+    share = (9 / (10 + count)).clamp(min=1 - decay).to(mean.dtype)
+    return mean.lerp(new.to(mean.dtype), share)  # a model in bfloat16 has its mean in float32
 
 
 class WeightEMA(WeightAveraging):

@@ -14,18 +14,18 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader
 
 from vision_attn.data.augment import AugmentConfig
-from vision_attn.data.controls import permute_pixels, shuffle_labels
+from vision_attn.data.controls import Control
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
+from vision_attn.errors import UserError
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.optim import OptimConfig
 
-__all__ = ["Control", "RunConfig", "measure", "run"]
-
-Control = Literal["none", "permuted", "shuffled"]
+__all__ = ["Control", "RunConfig", "check_precision", "measure", "refusing", "run"]
 
 FITTED = 0.99
 """Train accuracy from which a run counts as fitted."""
@@ -81,8 +81,6 @@ def run(
     """
     with _quiet():
         seed = config.draw * 1000 + config.seed
-        if config.control == "permuted":
-            source = permute_pixels(source)
         L.seed_everything(seed, verbose=False)
         data = ImageData(
             source=source,
@@ -93,9 +91,8 @@ def run(
             augment=config.augment,
             seed=seed,
             batches_per_epoch=math.ceil(config.steps / config.rows),
+            control=config.control,
         )
-        if config.control == "shuffled":
-            data.source = shuffle_labels(source, data.subset.train, config.draw)
         n = len(data.subset.train)
         batch = min(config.batch_size, n)
         module = Classifier(
@@ -120,6 +117,7 @@ def run(
             enable_model_summary=False,
             num_sanity_val_steps=0,
         )
+        check_precision(config.precision, trainer)
         started = time.perf_counter()
         trainer.fit(module, datamodule=data)
         seconds = time.perf_counter() - started
@@ -164,6 +162,26 @@ def run(
     }
 
 
+def check_precision(asked: str, trainer: L.Trainer | None = None) -> None:
+    """Refuse what the device of the trainer, or of a study's runs, cannot give.
+
+    Lightning takes bf16-mixed for 16-mixed on a CPU, and torch emulates bf16 on an old GPU.
+
+    Raises:
+        UserError: naming what was asked and the device.
+    """
+    if trainer is None:
+        with refusing():
+            trainer = L.Trainer(precision=asked, devices=1, logger=False)  # type: ignore[arg-type]
+    device, bf16 = trainer.strategy.root_device.type, trainer.precision.startswith("bf16")
+    emulated = device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
+    if bf16 and (emulated or not str(asked).startswith("bf16")):
+        raise UserError(
+            f"precision {asked} cannot be had on this {device}; choose"
+            f" {'16-mixed' if emulated else 'bf16-mixed'} or 32-true"
+        )
+
+
 def measure(trainer: L.Trainer, module: Classifier, loader: DataLoader[Any]) -> dict[str, float]:
     """Accuracy and loss of a model in eval mode on the images of a loader."""
     logger, trainer.loggers = trainer.loggers, []  # not a row of the training log
@@ -206,3 +224,13 @@ def _quiet() -> Iterator[None]:
     finally:
         for log, level in zip(loggers, levels, strict=True):
             log.setLevel(level)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What keeps Lightning from making a trainer is a UserError."""
+    with _quiet():
+        try:
+            yield
+        except (MisconfigurationException, ModuleNotFoundError, ValueError) as e:
+            raise UserError(f"trainer: {e}") from e

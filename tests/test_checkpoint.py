@@ -1,0 +1,348 @@
+"""A checkpoint means the same everywhere: normalisation, classes, control, precision, arguments."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+import yaml
+from lightning.pytorch.callbacks import Callback
+from PIL import Image
+from torch.testing import assert_close
+
+from vision_attn.cli import main
+from vision_attn.data.controls import permute
+from vision_attn.data.module import ImageData
+from vision_attn.data.scene_data import SceneData
+from vision_attn.errors import UserError
+from vision_attn.explain.checkpoint import load_classifier, read_images
+from vision_attn.training.checkpoint import read_checkpoint
+from vision_attn.training.classifier import Classifier
+
+# Lightning's advice on worker counts and log intervals
+pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
+
+TINY: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
+QUIET = "--trainer.accelerator cpu --trainer.enable_progress_bar false"
+MODEL = f"--model.args '{json.dumps(TINY)}'"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def folder(root: Path, classes: str, light: int = 0, side: int = 8) -> Path:
+    """Images of 5 grey levels a class; test images as they are, training images less `light`."""
+    draw = np.random.default_rng(7)
+    for part, count, less in (("train", 11, light), ("test", 7, 0)):
+        for at, name in enumerate(classes.split()):
+            (root / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(60 * at, 60 * at + 50, (side, side)) + 100 - less
+                image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+                image.save(root / part / name / f"{i}.png")
+    return root
+
+
+def command(line: str) -> int:
+    return main([*shlex.split(line), *shlex.split(QUIET)])
+
+
+def numbers(root: Path, column: str) -> float:
+    """The one value of a column in the newest log."""
+    import pandas as pd
+
+    logs = sorted(root.glob("runs/fit/version_*/metrics.csv"), key=lambda p: p.stat().st_mtime_ns)
+    return float(pd.read_csv(logs[-1])[column].dropna().iloc[-1])
+
+
+def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert command(line) == 2
+    said = capsys.readouterr()
+    assert len(said.err.splitlines()) == 1, said.err
+    return said.err
+
+
+def newest(root: Path) -> Path:
+    return max(
+        root.glob("runs/fit/version_*/checkpoints/*.ckpt"), key=lambda p: p.stat().st_mtime_ns
+    )
+
+
+def test_case_40_the_same_test_images_beside_darker_training_images(here: Path) -> None:
+    bright, dark = folder(here / "bright", "cat dog"), folder(here / "dark", "cat dog", light=90)
+    fit = f"fit {MODEL} --data.name folder --data.val_fraction 0.2 --trainer.max_epochs 3"
+    assert command(f"{fit} --data.root {bright}") == 0
+    path = newest(here)
+    losses = []
+    for root in (bright, dark):
+        line = f"test --ckpt_path {path} --data.name folder --data.root {root}"
+        assert command(f"{line} --data.val_fraction 0.2") == 0
+        losses.append((numbers(here, "test_loss"), numbers(here, "test_acc")))
+    assert losses[0] == losses[1]
+
+
+CELLS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "permuted": {"controls": ["permuted"]},
+    "shuffled": {"controls": ["shuffled"]},
+    "bf16": {"precision": "bf16-mixed"},
+    "ema": {"optim": {"lr": 0.02, "ema": 0.8}},
+}
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_case_41_42_a_cell_measures_as_its_result_says(here: Path, cell: str) -> None:
+    study = {
+        "models": ["vit"], "args": {"vit": {**TINY, "proj_drop_rate": 0.1}}, "sizes": [37],
+        "draws": 1, "batch_size": 13, "optim": {"lr": 0.02}, "budget": {"steps": 9},
+        "checkpoint": True, **CELLS[cell],
+    }  # fmt: skip
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+    assert main(["compare", "--config", "study.yaml", "--out", "out", "--workers", "1"]) == 0
+    (path,) = Path("out").glob("cells/*/last.ckpt")
+    result = json.loads((path.parent / "result.json").read_text())
+    assert command(f"test --ckpt_path {path} --data.name digits") == 0
+    for key in ("test_acc", "test_loss"):
+        assert np.float32(numbers(here, key)) == np.float32(result[key]), key
+    assert command(f"validate --ckpt_path {path} --data.size 37") == 0
+    for key in ("val_acc", "val_loss"):
+        assert np.float32(numbers(here, key)) == np.float32(result[key]), key
+
+
+def trained(root: Path, data: ImageData) -> Path:
+    """The checkpoint of one update."""
+    module = Classifier(
+        "vit", TINY, img_size=data.img_size, in_chans=data.in_chans, num_classes=data.num_classes
+    )
+    trainer = quiet(root, max_steps=1)
+    trainer.fit(module, datamodule=data)
+    path = root / f"{data.control}.ckpt"
+    trainer.save_checkpoint(path)
+    return path
+
+
+def quiet(root: Path, *callbacks: Callback, **more: Any) -> L.Trainer:
+    return L.Trainer(
+        default_root_dir=root, accelerator="cpu", devices=1, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        num_sanity_val_steps=0, callbacks=list(callbacks), **more,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("plain"), ImageData("digits", size=47, batch_size=13))
+
+
+@pytest.fixture(scope="module")
+def permuted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = ImageData("digits", size=47, batch_size=13, control="permuted")
+    return trained(tmp_path_factory.mktemp("permuted"), data)
+
+
+def test_case_42_another_permutation_is_refused(plain: Path, permuted: Path) -> None:
+    state = read_checkpoint(permuted).data
+    taken = ImageData("digits", size=20)
+    before = next(iter(taken.test_dataloader()))[0]
+    taken.load_state_dict(state)
+    taken.load_state_dict(state)  # a second time changes nothing
+    after = next(iter(taken.test_dataloader()))[0]
+    same = ImageData("digits", size=47, control="permuted")
+    assert_close(after, next(iter(same.test_dataloader()))[0], rtol=0, atol=0)
+    assert not torch.equal(before.flatten(1).sort(1)[0], after.flatten(1).sort(1)[0])  # its mean
+    with pytest.raises(UserError, match="permuted as those of cifar10, the data is digits"):
+        ImageData("digits").load_state_dict({**state, "name": "cifar10"})
+    with pytest.raises(UserError, match=r"control is none, data\.control is permuted"):
+        same.load_state_dict(read_checkpoint(plain).data)
+    old = {k: read_checkpoint(plain).data[k] for k in ("classes", "mean", "std")}
+    taken = ImageData("digits", size=20)
+    taken.load_state_dict(old)  # from before there were controls
+    assert taken.control == "none"
+    assert taken.mean.tolist() == old["mean"]
+
+
+def test_case_42_shuffled_labels_go_on_as_they_were(tmp_path: Path) -> None:
+    data = ImageData("digits", size=47, batch_size=13, control="shuffled")
+    path = trained(tmp_path, data)
+    module = Classifier("vit", TINY, img_size=(8, 8), in_chans=1)
+    again = ImageData("digits", size=47, batch_size=13)
+    quiet(tmp_path, max_steps=2).fit(module, datamodule=again, ckpt_path=path, weights_only=True)
+    np.testing.assert_array_equal(again.source.train_labels, data.source.train_labels)
+    with pytest.raises(UserError, match=f"shuffled within images {data.subset.hash}, the data's"):
+        quiet(tmp_path, max_steps=2).fit(
+            module, datamodule=ImageData("digits", size=20), ckpt_path=path, weights_only=True
+        )
+
+
+def test_case_42_explain_shows_what_a_permuted_model_sees(tmp_path: Path, permuted: Path) -> None:
+    pixels = np.random.default_rng(3).integers(0, 256, (8, 8), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    model = load_classifier(permuted)
+    shown, notes = read_images([tmp_path / "a.png"], model)
+    assert_close(shown, permute(torch.from_numpy(pixels)[None, None], "digits"), rtol=0, atol=0)
+    assert "pixels permuted as those of digits" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("classes", "side", "wanted"),
+    [
+        ("dog fox", 8, "classes: ['cat', 'dog']; the data's: ['dog', 'fox']"),
+        ("cat dog fox", 8, "num_classes 2, the data has 3"),
+        ("cat dog", 12, "img_size (8, 8), the data has (12, 12)"),
+    ],
+)
+def test_case_43_other_data_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], classes: str, side: int, wanted: str
+) -> None:
+    data = "--data.name folder --data.val_fraction 0.2 --data.root"
+    first, other = folder(here / "first", "cat dog"), folder(here / "other", classes, side=side)
+    assert command(f"fit {MODEL} {data} {first} --trainer.max_epochs 1") == 0
+    path = newest(here)
+    for part in ("test", "validate", "predict", "fit"):
+        assert wanted in refusal(f"{part} --ckpt_path {path} {data} {other}", capsys)
+
+
+def test_case_43_another_order_of_classes_is_refused(plain: Path) -> None:
+    state = read_checkpoint(plain).data
+    with pytest.raises(UserError, match=r"classes: \['9', .*; the data's: \['0', "):
+        ImageData("digits").load_state_dict({**state, "classes": state["classes"][::-1]})
+    with pytest.raises(UserError, match=r"channels: 3; the data's: 1"):
+        ImageData("digits").load_state_dict({**state, "in_chans": 3})
+
+
+class Groups(Callback):
+    """Rate and decay of each group at each update."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[tuple[float, float]]] = []
+
+    def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: Any) -> None:
+        self.seen.append([(g["lr"], g["weight_decay"]) for g in optimizer.param_groups])
+
+
+def test_case_44_what_was_typed_stands_over_the_checkpoint(
+    plain: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = Groups()
+    configure = Classifier.configure_callbacks
+    monkeypatch.setattr(Classifier, "configure_callbacks", lambda self: [*configure(self), groups])
+    fit = f"fit --ckpt_path {plain} --data.size 47 --data.batch_size 13 --trainer.max_epochs 2"
+    assert command(f"{fit} --model.lr 1e-5 --model.weight_decay 0.3 --model.warmup 0") == 0
+    assert len(groups.seen) == 5  # six, one of which the checkpoint has made
+    for update, seen in enumerate(groups.seen, start=1):
+        rate = 1e-5 * (1 + np.cos(np.pi * update / 6)) / 2
+        assert_close(seen, [(rate, 0.0), (rate, 0.3)])
+    groups.seen.clear()
+    Path("some.yaml").write_text("model: {lr: 0.02, warmup: 0}")
+    assert command(f"{fit} --config some.yaml") == 0
+    assert groups.seen[0][0][0] == pytest.approx(0.02 * (1 + np.cos(np.pi / 6)) / 2)
+    groups.seen.clear()
+    assert command(fit) == 0  # as it was trained
+    assert groups.seen[0][1] == pytest.approx((1e-3 * (1 + np.cos(np.pi / 6)) / 2, 0.05))
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("--model.name cnn", "its model.name is 'vit', not 'cnn'"),
+        ("--model.args.depth 4", "its model.args.depth is 1, not 4"),
+        ("--model.args.qk_norm true", "its model.args.qk_norm is as by default, not True"),
+        ("--model.weight_decay 0", "weight_decay was 0.05; training cannot go on with 0.0"),
+    ],
+)
+def test_case_44_another_model_is_refused(
+    plain: Path, here: Path, capsys: pytest.CaptureFixture[str], typed: str, wanted: str
+) -> None:
+    line = f"fit --ckpt_path {plain} --data.size 47 {typed} --trainer.logger false"
+    assert wanted in refusal(line, capsys)
+    assert command(f"test --ckpt_path {plain} {MODEL} --trainer.logger false") == 0
+
+
+class SaveAt(Callback):
+    def __init__(self, update: int, path: Path) -> None:
+        self.update, self.path = update, path
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step == self.update:
+            trainer.save_checkpoint(self.path)
+
+
+def test_case_44_an_average_can_begin_and_end(tmp_path: Path, plain: Path) -> None:
+    def fit(ema: float | None, *callbacks: Callback, **more: Any) -> Classifier:
+        module = Classifier("vit", TINY, img_size=(8, 8), in_chans=1, ema=ema, lr=0.01)
+        data = ImageData("digits", size=47, batch_size=13)
+        quiet(tmp_path, *callbacks, max_steps=6).fit(
+            module, datamodule=data, weights_only=True, **more
+        )
+        return module
+
+    path, key = tmp_path / "averaged.ckpt", "model.head.weight"
+    L.seed_everything(3, verbose=False)
+    fit(0.9, SaveAt(4, path))
+    L.seed_everything(3, verbose=False)
+    whole = fit(None)
+    saved = torch.load(path, weights_only=True)
+    assert not torch.equal(saved["state_dict"][key], saved["current_model_state"][key])
+    resumed = fit(None, ckpt_path=path)  # goes on from the weights, not from their average
+    assert torch.equal(resumed.state_dict()[key], whole.state_dict()[key])
+    begun, without = fit(0.9, ckpt_path=plain), fit(None, ckpt_path=plain)
+    assert not torch.equal(begun.state_dict()[key], without.state_dict()[key])
+
+
+def test_weights_alone_can_be_measured_and_not_trained_on(
+    plain: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = torch.load(plain, weights_only=True)
+    torch.save({k: v for k, v in saved.items() if k != "optimizer_states"}, "w.ckpt")
+    assert command("test --ckpt_path w.ckpt --trainer.logger false") == 0
+    assert "w.ckpt holds weights alone" in refusal("fit --ckpt_path w.ckpt", capsys)
+
+
+HARMFUL: dict[str, dict[str, Any]] = {
+    "pretrained": {"pretrained": True},
+    "file": {"pretrained": True, "pretrained_cfg_overlay": {"file": "evil.pt"}},
+    "url": {"pretrained": True, "pretrained_cfg_overlay": {"url": "http://x.invalid/evil.pt"}},
+    "hub": {"pretrained_cfg": {"hf_hub_id": "x/y"}},
+    "path": {"checkpoint_path": "evil.pt"},
+    "cache": {"cache_dir": "evil"},
+    "deep": {"head": [{"hf_hub_id": "x/y"}]},
+}
+
+
+@pytest.mark.parametrize("case", HARMFUL)
+def test_case_46_a_checkpoint_names_no_other_file(
+    plain: Path, here: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return open, (str(here / "ran"), "w")
+
+    torch.save(Evil(), "evil.pt")
+    saved = torch.load(plain, weights_only=True)
+    saved["hyper_parameters"] |= {"name": "timm:vit_tiny_patch16_224", "args": HARMFUL[case]}
+    torch.save(saved, "bad.ckpt")
+    for line in ("test", "fit", "predict", "validate"):
+        said = refusal(f"{line} --ckpt_path bad.ckpt", capsys)
+        assert "bad.ckpt: its model's argument" in said
+        assert "would load another file" in said
+    with pytest.raises(UserError, match="would load another file"):
+        load_classifier(Path("bad.ckpt"))
+    assert not Path("ran").exists()
+
+
+def test_scenes_are_shown_as_in_training() -> None:
+    small: dict[str, Any] = {"train_scenes": 5, "eval_scenes": 3}
+    first, other = SceneData(**small), SceneData(**small, seed=1)
+    before = next(iter(other.test_dataloader()))[0]
+    assert first.state_dict() != other.state_dict()
+    other.load_state_dict(first.state_dict())
+    assert other.state_dict() == first.state_dict()
+    assert not torch.equal(next(iter(other.test_dataloader()))[0], before)

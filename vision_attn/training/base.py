@@ -1,0 +1,228 @@
+"""What all modules in training share: weighted means, AdamW by updates, going on after a stop."""
+
+import math
+from typing import Any
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from timm.optim import param_groups_weight_decay
+from timm.scheduler import CosineLRScheduler
+from timm.scheduler.scheduler import Scheduler
+from torch import Tensor, nn
+from torchmetrics import Metric, MetricCollection
+
+from vision_attn.errors import UserError
+from vision_attn.training.ema import WeightEMA
+
+__all__ = ["Optimised", "Supervised", "WeightedMean"]
+
+
+class WeightedMean(Metric):
+    """Mean of values by weight, over batches and processes; a value that is not finite shows.
+
+    torchmetrics' own MeanMetric drops the weights where it lets a NaN through.
+    """
+
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, value: Tensor, weight: int) -> None:
+        """Count a value, 0-dimensional, `weight` times."""
+        # a model in half precision takes its metrics along, and half cannot count
+        wide = torch.promote_types(value.dtype, torch.float32)
+        self.total = self.total.to(wide) + value.detach().to(wide) * weight
+        self.weight = self.weight.to(wide) + weight
+
+    def compute(self) -> Tensor:
+        """The mean; NaN of nothing."""
+        return self.total / self.weight
+
+
+class Optimised(L.LightningModule):
+    """A LightningModule that trains `self.model` by its hyperparameters lr, weight_decay, warmup.
+
+    Norms, biases and what the model's `no_weight_decay` names are not decayed. A subclass saves the
+    three hyperparameters, and tells `note_loss` each training loss. One that saves `ema` too has
+    its weights averaged.
+    """
+
+    model: nn.Module
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.train_loss, self.val_loss, self.test_loss = (WeightedMean() for _ in range(3))
+        self._stopped: dict[str, Any] = {}
+
+    def configure_callbacks(self) -> list[WeightEMA]:
+        """The average of the weights, where there is one, whoever made the trainer."""
+        decay = self.hparams.get("ema")
+        return [] if decay is None else [WeightEMA(decay)]
+
+    def note_loss(self, loss: Tensor, batch: int) -> Tensor:
+        """The loss as it came, counted for the epoch's mean."""
+        self.train_loss.update(loss, batch)
+        return loss
+
+    def log_loss(self, part: str, loss: Tensor, batch: int) -> None:
+        """Count a validation or test loss of `batch` images and log its mean over all of them."""
+        mean = self.val_loss if part == "val" else self.test_loss
+        mean.update(loss, batch)
+        self.log(f"{part}_loss", mean, on_epoch=True, batch_size=batch)
+
+    def on_train_epoch_end(self) -> None:
+        """One row of the log an epoch, however few its batches; none when taken up at its end."""
+        if self.train_loss.weight:
+            self.log("train_loss", self.train_loss.compute())
+            self.train_loss.reset()
+
+    def configure_optimizers(self) -> Any:
+        """AdamW in two groups, and a rate that is stepped once an update."""
+        skip: set[str] = getattr(self.model, "no_weight_decay", set)()
+        groups = param_groups_weight_decay(
+            self.model, self.hparams["weight_decay"], no_weight_decay_list=skip
+        )
+        optimizer = torch.optim.AdamW(groups, lr=self.hparams["lr"])
+        self._decays = [group["weight_decay"] for group in optimizer.param_groups]
+        trainer = self.trainer
+        for name in ("max_epochs", "max_steps", "limit_train_batches"):
+            if getattr(trainer, name) == 0:
+                raise UserError(f"trainer.{name} is 0, with which fit makes no update; raise it")
+        # the number of updates is asked at the start of training only: Lightning makes the loader
+        # to tell it, and one that is made before a checkpoint's state is in begins anew
+        schedule = self._schedule(optimizer, steps=2)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+    def _schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> CosineLRScheduler:
+        """Warm-up and cosine over the updates, to the rate of the hyperparameters."""
+        lr = self.hparams["lr"]
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] = lr
+        warmup = min(round(steps * self.hparams["warmup"]), steps - 1)
+        return CosineLRScheduler(
+            optimizer,
+            t_initial=steps,
+            warmup_t=warmup,
+            warmup_lr_init=lr / (warmup + 1),
+            t_in_epochs=False,
+        )
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """What training goes on from beside Lightning's own: random numbers, the epoch's loss.
+
+        A file of weights alone holds the average too; Lightning asks no callback for it.
+        """
+        checkpoint["precision"] = self.trainer.precision
+        cuda = self.device.type == "cuda"
+        checkpoint["stopped"] = {
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state(self.device) if cuda else None,
+            "train_loss": [self.train_loss.total.cpu(), self.train_loss.weight.cpu()],
+        }
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, WeightEMA) and "averaging_state" not in checkpoint:
+                callback.on_save_checkpoint(self.trainer, self, checkpoint)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """A run that goes on for longer follows the schedule of its new length."""
+        if "lr_schedulers" in checkpoint:
+            checkpoint["lr_schedulers"] = []  # it holds the old length, after which the rate is 0
+        self._stopped = checkpoint.get("stopped", {})
+        if self._trainer is None or not self._trainer.training:
+            return
+        was, now = checkpoint["hyper_parameters"]["weight_decay"], self.hparams["weight_decay"]
+        if (was == 0) != (now == 0):  # timm makes other groups of parameters then
+            raise UserError(f"weight_decay was {was}; training cannot go on with {now}")
+        if self.hparams.get("ema") is None and "current_model_state" in checkpoint:
+            checkpoint["state_dict"] = checkpoint["current_model_state"]  # the average ends here
+        self._reopen(checkpoint["loops"]["fit_loop"])
+
+    def _reopen(self, loop: dict[str, Any]) -> None:
+        """Undo Lightning's count of an epoch that it would not take up rightly.
+
+        One that was cut short, by max_steps or a stop, is counted as done: its last batches would
+        be left out. One that is done is counted a second time where max_steps is the aim: the next
+        would be left out.
+        """
+        if not loop["state_dict"].get("combined_loader"):  # a loader that cannot go on
+            return
+        batch, epoch = loop["epoch_loop.batch_progress"], loop["epoch_progress"]
+        whole, counted = batch["is_last_batch"], epoch["current"]["processed"]
+        if counted != epoch["current"]["started"] or (whole and self.trainer.max_steps == -1):
+            return
+        for count in (epoch["current"], epoch["total"]):
+            count["processed"] = count["completed"] = count["started"] - 1
+
+    def on_train_start(self) -> None:
+        """Rate and decay of the hyperparameters, whatever a checkpoint or a callback left."""
+        if isinstance(self.lr_schedulers(), Scheduler):
+            (optimizer,), (config,) = self.trainer.optimizers, self.trainer.lr_scheduler_configs
+            for group, decay in zip(optimizer.param_groups, self._decays, strict=True):
+                group["weight_decay"] = decay
+            steps = self.trainer.estimated_stepping_batches
+            if math.isinf(steps):
+                raise UserError(
+                    "trainer.max_epochs is -1 and there is no max_steps; the rate needs one"
+                )
+            schedule = self._schedule(optimizer, int(steps))
+            config.scheduler = schedule  # type: ignore[assignment]
+            schedule.step_update(self.global_step)
+        self.train_loss.reset()
+        stopped, self._stopped = self._stopped, {}
+        if stopped:
+            torch.set_rng_state(stopped["rng"].cpu())
+            if stopped["cuda_rng"] is not None and self.device.type == "cuda":
+                torch.cuda.set_rng_state(stopped["cuda_rng"].cpu(), self.device)
+            if self.trainer.world_size == 1:  # of several processes it is the first one's alone
+                total, weight = (t.to(self.device) for t in stopped["train_loss"])
+                if weight:
+                    self.train_loss.update(total, 1)
+                    self.train_loss.weight = weight
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """timm's schedulers are told the number of updates made; a callback may bring another."""
+        if isinstance(scheduler, Scheduler):
+            scheduler.step_update(self.global_step)
+        else:
+            super().lr_scheduler_step(scheduler, metric)
+
+
+class Supervised(Optimised):
+    """Cross-entropy on labels (B,) or (B, h, w); logs `train_loss`, `{val,test}_loss` and metrics.
+
+    Args:
+        metrics: by the names that are logged after `val_` and `test_`; they take logits and labels.
+    """
+
+    def __init__(self, metrics: MetricCollection) -> None:
+        super().__init__()
+        self.val_metrics, self.test_metrics = metrics.clone("val_"), metrics.clone("test_")
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Mean loss of a batch; labels may be shares (B, classes) too, as after mixup."""
+        x, y = batch
+        loss = F.cross_entropy(self(x), y, label_smoothing=self.hparams["label_smoothing"])
+        return self.note_loss(loss, len(x))
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Loss and metrics on validation images."""
+        self._evaluate("val", self.val_metrics, batch)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Loss and metrics on whatever images are given."""
+        self._evaluate("test", self.test_metrics, batch)
+
+    def _evaluate(self, part: str, metrics: MetricCollection, batch: tuple[Tensor, Tensor]) -> None:
+        x, y = batch
+        logits = self(x)
+        metrics.update(logits, y)
+        self.log_loss(part, F.cross_entropy(logits, y), len(x))
+        self.log_dict(metrics, on_epoch=True, batch_size=len(x), prog_bar=True)
