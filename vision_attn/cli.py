@@ -1,6 +1,7 @@
 """The command line: which command, and what a mistake prints."""
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -32,6 +33,9 @@ class _Top(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 a part failed, 2 the user's mistake."""
+    for stream in (sys.stdout, sys.stderr):  # a name that it cannot show is shown in escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     args = list(sys.argv[1:] if argv is None else argv)
     top = _Top(
         prog="vision-attn",
