@@ -60,7 +60,7 @@ def store(tmp_path: Path, made: Plan, source: Source) -> Store:
 
 def keep(store: Store, cell: Cell, result: dict[str, Any]) -> Path:
     place = store.scratch(cell)
-    (place / "metrics.csv").write_text("epoch\n")
+    (place / "metrics.csv").write_text("epoch,step\n")
     store.keep(cell, place, result)
     return store.cells / cell.key
 
