@@ -1,6 +1,7 @@
 """The command line: which command, and what a mistake prints."""
 
 import argparse
+import gc
 import io
 import sys
 from collections.abc import Sequence
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        gc.freeze()  # or the end of the process looks through all that torch has loaded
         print("interrupted; what was finished is kept, start again to go on", file=sys.stderr)
         return 130
 

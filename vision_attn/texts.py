@@ -66,5 +66,5 @@ def csv_text(table: "pd.DataFrame", **options: Any) -> str:
     safe = table.rename(columns=table_cell)
     for i, kind in enumerate(table.dtypes):
         if kind.kind not in "biuf":
-            safe.isetitem(i, table.iloc[:, i].map(table_cell))
+            safe.isetitem(i, [table_cell(v) for v in table.iloc[:, i]])
     return safe.to_csv(index=False, **options)

@@ -135,7 +135,8 @@ def _shared(source: Source, folder: Path) -> Iterator[Images]:
         if "shared memory" not in str(e):
             raise
         files = {n: (folder / f".tmp-{n}", tuple(x.shape)) for n, x in parts.items()}
-        source = replace(source, **dict.fromkeys(files, torch.empty(0, 1, 1, 1, dtype=torch.uint8)))
+        none: Any = torch.empty(0, 1, 1, 1, dtype=torch.uint8)
+        source = replace(source, **dict.fromkeys(files, none))
     try:
         for name, (file, _) in files.items():
             try:

@@ -45,7 +45,9 @@ def training_curves(log: pd.DataFrame) -> Figure | None:
     for axes, ((model, _, protocol), rows) in zip(panels, groups, strict=False):
         for size, run in rows.groupby("size"):
             for measure, style in (("val_loss", "-"), ("train_loss", "--")):
-                seen = run[run[measure].notna() & (run[measure] > 0)] if measure in run else run[:0]
+                if measure not in run:
+                    continue
+                seen = run[run[measure].notna() & (run[measure] > 0)]
                 axes.plot(seen["step"] + 1, seen[measure], style, color=colours[size], lw=1.3)
         name = in_figure(model) + (f", {NAMES[str(protocol)]}" if two else "")
         axes.set_title(name, fontsize=FONT)

@@ -17,6 +17,7 @@ from vision_attn.training.run import Control
 __all__ = ["Result"]
 
 _PROTOCOLS = [list(p) for n in (1, 2) for p in permutations(get_args(Protocol), n)]
+_HUGE = 1e300
 _SHARE, _COUNT, _POSITIVE = (0.0, 1.0), (0, math.inf), (1, math.inf)
 
 
@@ -167,6 +168,7 @@ class Result:
         measured = self.status == "ok"
         losses = ("train_loss", "val_loss") + ("test_loss",) * (self.test_acc is not None)
         kept = {"error", *(losses if measured else ())}
+        row["protocols"] = list(self.protocols)
         return {k: v for k, v in row.items() if v is not None or k in kept}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -200,7 +202,7 @@ def _checked(name: str, value: Any, needed: bool, span: tuple[float, float], kin
     word = "a whole number" if kind is int else "a number"
     low, high = span
     wanted = f"{word}, {low:g} or more" if high == math.inf else f"{word}, {low:g} to {high:g}"
-    _want(name, value, right and low <= value <= high and abs(value) < math.inf, wanted)
+    _want(name, value, right and low <= value <= min(high, _HUGE), wanted)
     return kind(value)
 
 

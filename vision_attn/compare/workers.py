@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -59,17 +60,33 @@ class Worker:
     def __init__(self, threads: int, images: Images, steps: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(
-            target=_serve, args=(theirs, threads, images, steps), daemon=True
-        )
+        self.process = context.Process(target=_serve, args=(theirs, threads, steps), daemon=True)
+        self._images: Images | None = images
+        self._sender = threading.Thread()
+        resource_tracker.ensure_running()  # which would let interrupts through
         with _without_interrupt():
             self.process.start()
         theirs.close()
 
     def start(self, job: Job) -> None:
         """Hand it a job; that the process is dead is found at `result`."""
+        self._sender = threading.Thread(target=self._send, args=(self._images, job), daemon=True)
+        self._sender.start()  # a process that still imports torch does not read yet
+        self._images = None
+
+    def _send(self, images: Images | None, job: Job) -> None:
         with suppress(OSError):
+            if images is not None:
+                self.pipe.send(images)
             self.pipe.send(job)
+
+    def end(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        self.process.join()
+        if self._sender.ident is not None:
+            self._sender.join()
+        self.pipe.close()
 
     def result(self) -> dict[str, Any]:
         """What the job came to, once the worker is among the `finished`.
@@ -100,10 +117,7 @@ def stop(workers: Iterable[Worker]) -> None:
     """
     with _without_interrupt():
         for worker in workers:
-            worker.process.kill()
-        for worker in workers:
-            worker.process.join()
-            worker.pipe.close()
+            worker.end()
 
 
 @contextmanager
@@ -112,8 +126,8 @@ def _without_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pressed = []
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     mask: Any = None
     if hasattr(signal, "pthread_sigmask"):
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -123,25 +137,22 @@ def _without_interrupt() -> Iterator[None]:
         if mask is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, before or signal.default_int_handler)
-    if pressed:
-        raise KeyboardInterrupt
+    if pressed and callable(before):
+        before(signal.SIGINT, None)
 
 
-def _serve(pipe: Connection, threads: int, images: Images, steps: Any) -> None:
-    """The process: jobs from the pipe, results into it, until the pipe's other end is closed."""
+def _serve(pipe: Connection, threads: int, steps: Any) -> None:
+    """The process: images and jobs from the pipe, results into it, until its other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high")
-    source = images.load()
-    while True:
-        try:
-            job: Job = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(_work(job, source, steps))
+    with suppress(EOFError):
+        source = pipe.recv().load()
+        while True:
+            pipe.send(_work(pipe.recv(), source, steps))
 
 
 def _end_with_parent() -> None:
