@@ -1,6 +1,8 @@
 """The command line: which command, and what a mistake prints."""
 
 import argparse
+import gc
+import io
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -32,6 +34,9 @@ class _Top(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 a part failed, 2 the user's mistake."""
+    for stream in (sys.stdout, sys.stderr):  # a name that it cannot show is shown in escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     args = list(sys.argv[1:] if argv is None else argv)
     top = _Top(
         prog="vision-attn",
@@ -72,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise  # of no file, so nothing that the user can mend
         return _refused(f"{e.filename}: {e.strerror}")
     except KeyboardInterrupt:
+        gc.freeze()  # or the end of the process looks through all that torch has loaded
         print("interrupted; what was finished is kept, start again to go on", file=sys.stderr)
         return 130
 

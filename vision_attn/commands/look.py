@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vision_attn.commands.arguments import command_parser, out_path, parse
 from vision_attn.errors import UserError
+from vision_attn.texts import console as plain_console
 
 __all__ = ["diagnose", "explain"]
 
@@ -61,8 +62,6 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
 
 def diagnose(about: str, args: Sequence[str]) -> int:
     """Measure the claims about attention."""
-    from rich.console import Console
-
     from vision_attn.data.sources import DataConfig, load
     from vision_attn.explain.diagnostics import FULL, QUICK, check_out, terminal, write
     from vision_attn.explain.diagnostics import diagnose as measure
@@ -74,7 +73,7 @@ def diagnose(about: str, args: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="little work, wide intervals: a trial")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
     given = parser.instantiate_classes(parse(parser, args))
-    out, settings, console = out_path(given.out), QUICK if given.quick else FULL, Console()
+    out, settings, console = out_path(given.out), QUICK if given.quick else FULL, plain_console()
     check_out(out, given.overwrite)
     source = load(given.data)
     source.tell()
@@ -83,5 +82,5 @@ def diagnose(about: str, args: Sequence[str]) -> int:
             source, settings, tell=status.update, show=lambda c: console.print(*terminal(c))
         )
     write(claims, settings, out)
-    console.print(f"figures, tables and diagnose.md are in {out}", highlight=False)
+    console.print(f"figures, tables and diagnose.md are in {out}", soft_wrap=True)
     return 0

@@ -12,6 +12,7 @@ from vision_attn.commands.arguments import (
     pick_models,
 )
 from vision_attn.errors import UserError
+from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
     from vision_attn.compare.study import Study
@@ -41,8 +42,6 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
 
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
-    from rich.console import Console
-
     from vision_attn.compare.execute import default_workers, execute
     from vision_attn.compare.grid import plan
     from vision_attn.compare.report import report, terminal
@@ -56,7 +55,7 @@ def compare(about: str, args: Sequence[str]) -> int:
     if given.workers is not None and not 1 <= given.workers <= most_processes():
         raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
     store = Store(out_path(given.out))
-    console = Console()
+    console = plain_console()
     study.check()
     check_precision(study.precision)
     source = load(study.data)
@@ -79,7 +78,7 @@ def compare(about: str, args: Sequence[str]) -> int:
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
             console.print(terminal(report(store.root)))
-    console.print(f"results, figures and tables are in {store.root}", highlight=False)
+    console.print(f"results, figures and tables are in {store.root}", soft_wrap=True)
     if failed:
         console.print(
             f"{failed} of {len(made.cells)} cells failed; results.csv says why, and the same"
@@ -91,8 +90,6 @@ def compare(about: str, args: Sequence[str]) -> int:
 
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
-    from rich.console import Console
-
     from vision_attn.compare.report import report, terminal
 
     parser = command_parser("plot", about)
@@ -108,14 +105,12 @@ def plot(about: str, args: Sequence[str]) -> int:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
     out = None if given.out is None else out_path(given.out)
-    Console().print(terminal(report(roots, out)))
+    plain_console().print(terminal(report(roots, out)))
     return 0
 
 
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
-    from rich.console import Console
-
     from vision_attn.compare.grid import plan, runs
     from vision_attn.data.sources import load
     from vision_attn.models import create_model
@@ -131,7 +126,7 @@ def budget(about: str, args: Sequence[str]) -> int:
         model = create_model(arch, **shape, num_classes=len(source.classes), args=made.args[label])
         with runs(arch, source):
             kept[label] = activation_bytes(model, **shape)
-    _show_costs(Console(), made.costs, made.matched, kept)
+    _show_costs(plain_console(), made.costs, made.matched, kept)
     return 0
 
 

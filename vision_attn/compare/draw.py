@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from vision_attn.compare.styles import LINES, Look, short
+from vision_attn.texts import in_figure
 
 __all__ = [
     "FONT",
@@ -126,7 +127,7 @@ def log_percent(axes: Axes) -> None:
 
 
 def handle(look: Look, label: str) -> Line2D:
-    """A model's entry in a legend."""
+    """An entry in a legend; `label` as of `in_figure`."""
     return Line2D([], [], color=look.colour, marker=look.marker, label=label)
 
 
@@ -134,7 +135,7 @@ def model_handles(summary: pd.DataFrame, look: dict[str, Look]) -> list[Line2D]:
     """Each model with its parameters."""
     params = summary.groupby("model")["params"].first()
     unit = "" if len(look) > MANY else " parameters"
-    return [handle(look[m], f"{m} ({short(params[m])}{unit})") for m in sorted(look)]
+    return [handle(look[m], f"{in_figure(m)} ({short(params[m])}{unit})") for m in sorted(look)]
 
 
 def style_handles(kinds: pd.Series) -> list[Line2D]:

@@ -25,6 +25,7 @@ from vision_attn.compare.draw import (
     style_handles,
 )
 from vision_attn.compare.styles import LINES, NONE, looks
+from vision_attn.texts import in_figure
 
 __all__ = [
     "against_size",
@@ -150,8 +151,8 @@ def multiplier(table: pd.DataFrame, first: str, second: str) -> Figure | None:
     axes.yaxis.set_major_formatter(lambda v, _: f"{v:g}")
     axes.yaxis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "235" else "")
     axes.tick_params(axis="y", which="minor", labelsize=FONT - 1)
-    sizes(axes, table["n"], f"training images of {first}")
-    axes.set_ylabel(f"times the images that {second} needs", fontsize=FONT)
+    sizes(axes, table["n"], f"training images of {in_figure(first)}")
+    axes.set_ylabel(f"times the images that {in_figure(second, 20)} needs", fontsize=FONT)
     return figure
 
 
@@ -179,7 +180,7 @@ def protocol_split(split: pd.DataFrame, first: str, second: str) -> Figure | Non
     axes.axhline(0, color="black", lw=0.8)
     axes.set_xticks(at, [f"{s:,}" for s in split["size"]], rotation=rotation(len(at)))
     axes.set_xlabel("training images", fontsize=FONT)
-    axes.set_ylabel(f"{first} minus {second}, points", fontsize=FONT)
+    axes.set_ylabel(f"{in_figure(first, 20)} minus {in_figure(second, 20)}, points", fontsize=FONT)
     handles, _ = axes.get_legend_handles_labels()
     legend(figure, axes, handles, "", outside=True, columns=1)
     return figure

@@ -22,6 +22,7 @@ from vision_attn.compare.draw import (
     sizes,
 )
 from vision_attn.compare.styles import NONE, family, looks, short
+from vision_attn.texts import in_figure
 
 __all__ = ["attention_distance", "capacity", "training_curves"]
 
@@ -44,9 +45,11 @@ def training_curves(log: pd.DataFrame) -> Figure | None:
     for axes, ((model, _, protocol), rows) in zip(panels, groups, strict=False):
         for size, run in rows.groupby("size"):
             for measure, style in (("val_loss", "-"), ("train_loss", "--")):
-                seen = run[run[measure].notna() & (run[measure] > 0)] if measure in run else run[:0]
+                if measure not in run:
+                    continue
+                seen = run[run[measure].notna() & (run[measure] > 0)]
                 axes.plot(seen["step"] + 1, seen[measure], style, color=colours[size], lw=1.3)
-        name = f"{model}, {NAMES[str(protocol)]}" if two else str(model)
+        name = in_figure(model) + (f", {NAMES[str(protocol)]}" if two else "")
         axes.set_title(name, fontsize=FONT)
         axes.set_yscale("log")
         plain(axes)
@@ -89,7 +92,7 @@ def capacity(summary: pd.DataFrame, archs: Mapping[str, str] = NONE) -> Figure |
         percent(axes, label)
         plain(axes)
     panels[1].set_xlabel("parameters")
-    handles = [handle(look[m], m) for m in sorted(look)]
+    handles = [handle(look[m], in_figure(m)) for m in sorted(look)]
     handles += [Line2D([], [], color="0.3", ls=s, label=f"{n:,} images") for n, s in lines.items()]
     legend(figure, panels[0], handles, note(rows.assign(model=rows["family"])), outside=True)
     return figure
@@ -114,7 +117,7 @@ def attention_distance(measures: pd.DataFrame) -> Figure | None:
         for layer, colour in zip(layers, shades, strict=True):
             at = rows[rows["layer"] == layer].sort_values("size")
             axes.plot(at["size"], at["distance"], marker="o", ms=4, color=colour)
-        axes.set_title(str(model), fontsize=FONT)
+        axes.set_title(in_figure(model), fontsize=FONT)
         sizes(axes, measures["size"], "")
         axes.set_ylabel("distance, pixels", fontsize=FONT)
         plain(axes)

@@ -15,6 +15,7 @@ from vision_attn.compare.join import join
 from vision_attn.compare.laws import data_multiplier
 from vision_attn.compare.page import MARK, Picture, page
 from vision_attn.compare.remarks import about_controls, about_one, about_split
+from vision_attn.compare.store import Store
 from vision_attn.compare.stored import Stored, read_results
 from vision_attn.compare.styles import pair
 from vision_attn.compare.tables import (
@@ -26,7 +27,8 @@ from vision_attn.compare.tables import (
 )
 from vision_attn.compare.verdict import verdict
 from vision_attn.errors import UserError
-from vision_attn.files import write_bytes, write_text
+from vision_attn.files import write_bytes, write_text, writing
+from vision_attn.texts import csv_text
 
 __all__ = ["markdown", "read_results", "report", "terminal"]
 
@@ -61,10 +63,13 @@ def report(roots: Path | Sequence[Path], out: Path | None = None) -> pd.DataFram
         for wide, high in [p.figure.get_size_inches()]
     ]
     text = _page(stored, pictures, details.laws(*fits))
-    place.mkdir(parents=True, exist_ok=True)
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
     for name, table in (("training", stored.training), ("attention", stored.attention)):
         if len(table):  # so that the page can be made again where the cells are not
             write_text(place / f"{name}.csv", _csv(table))
+    if own and (place / "cells").is_dir():
+        Store(place).write_results()
     if not own:
         write_text(place / "results.csv", _csv(stored.results))
         if len(stored.tuning):
@@ -80,7 +85,7 @@ def report(roots: Path | Sequence[Path], out: Path | None = None) -> pd.DataFram
 
 
 def _csv(table: pd.DataFrame) -> str:
-    return table.to_csv(index=False, lineterminator="\n")
+    return csv_text(table, lineterminator="\n")
 
 
 def _check_place(out: Path) -> None:

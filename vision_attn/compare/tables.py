@@ -7,10 +7,12 @@ from typing import Any
 import pandas as pd
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from vision_attn.compare.curves import differences, summarise
 from vision_attn.compare.stored import archs
 from vision_attn.compare.styles import number, pair
+from vision_attn.texts import in_markdown
 
 __all__ = [
     "CONTROLS",
@@ -124,10 +126,9 @@ def markdown(results: pd.DataFrame) -> str:
     """The tables as Markdown, in per cent; `*` marks points whose runs did not all fit."""
     parts = []
     for block in results_blocks(results):
-        lines = [block.header, ["---:"] * len(block.header), *block.rows]
-        text = "".join(
-            "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |\n" for line in lines
-        )
+        header = [in_markdown(name) for name in block.header]
+        lines = [header, ["---:"] * len(header), *block.rows]
+        text = "".join("| " + " | ".join(line) + " |\n" for line in lines)
         parts.append(f"{block.title}\n\n{text}" if block.title else text)
     return "\n".join(parts)
 
@@ -144,7 +145,7 @@ def terminal(results: pd.DataFrame) -> Group:
             else None,
         )
         for name in block.header:
-            table.add_column(name, justify="right")
+            table.add_column(Text(name), justify="right", overflow="fold")
         for row in block.rows:
             table.add_row(*row)
         tables.append(table)

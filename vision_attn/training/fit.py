@@ -25,6 +25,7 @@ from vision_attn.data.folder import Files
 from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
 from vision_attn.files import write_text
+from vision_attn.texts import csv_text
 from vision_attn.training.checkpoint import Checkpoint, read_checkpoint
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.matching import Weights
@@ -66,7 +67,7 @@ class PredictionsCSV(BasePredictionWriter):
             return
         out = Path(trainer.log_dir or ".")
         out.mkdir(parents=True, exist_ok=True)
-        write_text(out / "predictions.csv", table.to_csv(index=False))
+        write_text(out / "predictions.csv", csv_text(table))
         print(f"predictions of {n} images are in {out / 'predictions.csv'}")
 
 
