@@ -287,7 +287,7 @@ def test_a_folder_that_will_not_do(
         for p in bee.iterdir():
             p.unlink()
     elif fault == "missing":
-        (root / "test" / "bee").rename(here / "bee")
+        bee.rename(here / "bee")
     elif fault == "broken":
         whole = (bee / "1.png").read_bytes()
         (bee / "1.png").write_bytes(whole[: len(whole) - 30])
