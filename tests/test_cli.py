@@ -278,7 +278,7 @@ def test_a_folder_that_will_not_do(
     root = folder(here / "scans")
     bee = root / "train" / "bee"
     name = {
-        "train": "train/", "test": "test/", "empty": "bee", "missing": "bee", "broken": "1.png",
+        "train": "train/", "test": "test/", "empty": "bee", "missing": "wasp", "broken": "1.png",
         "text": "2.png", "sizes": "1.png",
     }[fault]  # fmt: skip
     if fault in ("train", "test"):
@@ -287,7 +287,7 @@ def test_a_folder_that_will_not_do(
         for p in bee.iterdir():
             p.unlink()
     elif fault == "missing":
-        (root / "test" / "bee").rename(here / "bee")
+        (root / "test" / "bee").rename(root / "test" / "wasp")
     elif fault == "broken":
         whole = (bee / "1.png").read_bytes()
         (bee / "1.png").write_bytes(whole[: len(whole) - 30])
