@@ -342,6 +342,7 @@ def test_case_46_arguments_that_name_weights_build_nothing(
         ("timm:vit_tiny_patch16_224", (48, 40), "leaves 8 columns unseen"),
         ("timm:mixer_s32_224", (36, 36), "leaves 4 rows unseen"),
         ("timm:convnext_atto", (34, 32), "leaves 2 rows unseen"),
+        ("timm:tnt_s_patch16_224", (40, 40), r"patches of .* on a map of .* leave pixels unseen"),
     ],
 )
 def test_case_49_timm_models_that_leave_pixels_unseen_are_refused(
