@@ -76,7 +76,7 @@ def attend(
         y = F.dropout(w, dropout_p) @ v
     else:
         y = _fused(q, k, v, mask, bias, causal, scale, dropout_p)
-    return y if lost is None else y + lost
+    return y if lost is None else y + lost.to(y.dtype)  # autocast may have changed it
 
 
 def attention_weights(
