@@ -198,6 +198,16 @@ def test_case_51_a_finite_bias_stays_finite(dtype: torch.dtype, height: float, w
     assert_close(attend(q, k, v, mask=mask, bias=bias).float(), want, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_case_50_the_dtype_under_autocast_does_not_depend_on_what_is_hidden(fused: bool) -> None:
+    q, k, v = (t.float() for t in tokens(5, 4))
+    mask = torch.tensor([True, True, False, True, True])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        want = attend(q, k, v, mask=mask, fused=fused)
+        v[:, :, 2], k[:, :, 2] = math.nan, math.inf
+        assert_close(attend(q, k, v, mask=mask, fused=fused), want)
+
+
 def test_case_51_under_autocast_too() -> None:
     q, k, v = (t.float() for t in tokens(5, 4))
     bias = torch.randn(5, 5)

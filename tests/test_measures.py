@@ -213,13 +213,22 @@ def test_timm(args: dict[str, Any], fused: bool) -> None:
     assert seen == [0, 1]
 
 
-@pytest.mark.parametrize("name", ["beit_base_patch16_224", "eva02_tiny_patch14_224"])
-def test_other_vits_of_timm(name: str) -> None:
-    model = timm.create_model(name, img_size=56, embed_dim=24, depth=1, num_heads=3)
-    found = attention_measures(model, torch.randn(2, 3, 56, 56))
+@pytest.mark.parametrize(
+    ("name", "patch"), [("beit_base_patch16_224", 16), ("eva02_tiny_patch14_224", 14)]
+)
+def test_other_vits_of_timm(name: str, patch: int) -> None:
+    size = 4 * patch
+    model = timm.create_model(name, img_size=size, embed_dim=24, depth=1, num_heads=3)
+    found = attention_measures(model, torch.randn(2, 3, size, size))
     assert len(found) == 3
-    side = 56 // model.patch_embed.patch_size[0]
-    assert found["self_weight"].to_numpy() == pytest.approx(1 / side**2, rel=0.2)
+    assert found["self_weight"].to_numpy() == pytest.approx(1 / 16, rel=0.2)
+
+
+def test_case_49_no_measure_of_images_that_are_not_wholly_seen() -> None:
+    model = timm.create_model("vit_tiny_patch16_224", img_size=40, embed_dim=24, depth=1,
+                              num_heads=3)  # fmt: skip
+    with pytest.raises(UserError, match="40 x 40 pixels: patches of 16 x 16 leave"):
+        attention_measures(model, torch.randn(2, 3, 40, 40))
 
 
 def test_hand_numbers() -> None:

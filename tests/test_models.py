@@ -1,6 +1,7 @@
 """The classifiers: equal to timm's with copied weights, honest about order, size and names."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ from torch.testing import assert_close
 
 from vision_attn import SmallCNN, VisionTransformer
 from vision_attn.errors import UserError
-from vision_attn.models import DenseClassifier, SetPredictor, create_model, known_models
+from vision_attn.models import (
+    ConvInitVisionTransformer,
+    DenseClassifier,
+    LocalVisionTransformer,
+    SetPredictor,
+    create_model,
+    known_models,
+)
 from vision_attn.models.cnn import stage_sizes
 
 SMALL: dict[str, Any] = {
@@ -334,6 +342,7 @@ def test_case_46_arguments_that_name_weights_build_nothing(
         ("timm:vit_tiny_patch16_224", (48, 40), "leaves 8 columns unseen"),
         ("timm:mixer_s32_224", (36, 36), "leaves 4 rows unseen"),
         ("timm:convnext_atto", (34, 32), "leaves 2 rows unseen"),
+        ("timm:tnt_s_patch16_224", (40, 40), r"patches of .* on a map of .* leave pixels unseen"),
     ],
 )
 def test_case_49_timm_models_that_leave_pixels_unseen_are_refused(
@@ -470,7 +479,17 @@ def test_case_75_too_many_tokens_are_named_with_their_memory() -> None:
         VisionTransformer(100_000)
 
 
-@pytest.mark.parametrize("build", [VisionTransformer, DenseClassifier, SetPredictor])
+@pytest.mark.parametrize(
+    "build",
+    [
+        VisionTransformer,
+        partial(VisionTransformer, global_pool="map", pos_embed="rel_bias"),
+        LocalVisionTransformer,
+        ConvInitVisionTransformer,
+        DenseClassifier,
+        SetPredictor,
+    ],
+)
 def test_case_78_models_take_fused_and_then_differentiate_twice(build: Any) -> None:
     model = build(8, 2, 1, 3, embed_dim=16, depth=1, num_heads=2, fused=False).double().eval()
     x = torch.randn(1, 1, 8, 8, dtype=torch.float64, requires_grad=True)

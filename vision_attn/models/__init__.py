@@ -145,7 +145,7 @@ def _arguments(entry: str) -> dict[str, Any] | None:
         return None
     known: dict[str, Any] = {}
     for cls in model.__mro__:
-        parameters = inspect.signature(cls.__init__).parameters.values()
+        parameters = inspect.signature(vars(cls).get("__init__", cls)).parameters.values()
         for p in parameters:
             if p.name != "self" and p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD):
                 known.setdefault(p.name, p.default)

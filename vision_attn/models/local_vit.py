@@ -88,7 +88,7 @@ class LocalVisionTransformer(VisionTransformer):
             check_whole(radius=r)
         if others.get("lsa"):
             raise UserError("lsa=True masks pairs of all tokens; local attention needs lsa=False")
-        radii = list(radius) if isinstance(radius, list | tuple) else [radius] * depth
+        radii = [radius] * depth if isinstance(radius, int) else list(radius)
         if len(radii) != depth:
             raise UserError(
                 f"radius {radius} with depth {depth}: wanted one number of at least 1, or {depth}"

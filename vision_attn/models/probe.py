@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from timm.layers import to_2tuple
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
@@ -29,6 +30,22 @@ def check_runs(
     seen = [torch.zeros(size, dtype=torch.bool) for size in img_size]
     kernels: list[Any] = []
 
+    def cut(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """Patches cut from a map (TNT): what no patch covers of it is lost too."""
+        kernel, step, stride, pad = (
+            to_2tuple(x)
+            for x in (module.kernel_size, module.dilation, module.stride, module.padding)
+        )
+        for axis, size in enumerate(args[0].shape[2:]):
+            outputs = (size + 2 * pad[axis] - step[axis] * (kernel[axis] - 1) - 1) // stride[
+                axis
+            ] + 1
+            if not _taps(size, outputs, kernel[axis], stride[axis], step[axis], pad[axis]).all():
+                raise UserError(
+                    f"img_size {img_size[0]} x {img_size[1]}: its patches of {kernel} on a map of"
+                    f" {tuple(args[0].shape[2:])} leave pixels unseen; take a size that fits"
+                )
+
     def note(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if not args or not isinstance(args[0], Tensor) or args[0].ndim != 4:
             return
@@ -42,10 +59,18 @@ def check_runs(
             covered = _covered(module, axis, size, output.shape[2 + axis])
             seen[axis] |= covered[: img_size[axis]]
 
-    hooks = [m.register_forward_hook(note) for m in model.modules() if isinstance(m, nn.Conv2d)]
+    looks = ((nn.Conv2d, note), (nn.Unfold, cut))
+    hooks = [
+        m.register_forward_hook(look)
+        for m in model.modules()
+        for kind, look in looks
+        if isinstance(m, kind)
+    ]
     modes = [(m, m.training) for m in model.modules()]
     try:
         y = model.eval()(torch.zeros(1, in_chans, *img_size))
+    except UserError:
+        raise
     except _FAILURES as e:
         first = next((line.strip() for line in str(e).splitlines() if line.strip()), "")
         raise UserError(
@@ -77,6 +102,11 @@ def _covered(conv: nn.Module, axis: int, size: int, outputs: int) -> Tensor:
         before = step * (kernel - 1) // 2 if conv.padding == "same" else 0
     else:
         before = int(conv.padding[axis])
+    return _taps(size, outputs, kernel, stride, step, before)
+
+
+def _taps(size: int, outputs: int, kernel: int, stride: int, step: int, before: int) -> Tensor:
+    """Which of `size` places lie under one of `kernel` taps, for so many outputs: (size,), bool."""
     at = torch.arange(outputs)[:, None] * stride + torch.arange(kernel) * step - before
     at = at[(at >= 0) & (at < size)]
     flags = torch.zeros(size, dtype=torch.bool)

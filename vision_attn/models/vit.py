@@ -180,7 +180,7 @@ class VisionTransformer(nn.Module):
             nn.init.normal_(self.cls_token, std=1e-6)
         self.attn_pool = None  # it starts in its own way
         if global_pool == "map":
-            self.attn_pool = attention_pool(embed_dim, num_heads, mlp_ratio)
+            self.attn_pool = attention_pool(embed_dim, num_heads, mlp_ratio, fused=fused)
         if mimetic_init:
             start_mimetic(self.blocks, self.positions)
 

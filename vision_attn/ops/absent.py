@@ -33,12 +33,12 @@ def surely_finite(*tensors: Tensor) -> bool:
 
 
 def hide(
-    q: Tensor, k: Tensor, v: Tensor | None, allowed: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same q, k, v without what is not finite, and what to add to the rows that see it.
 
     Args:
-        q, k, v: queries (B, H, Nq, K), keys, values, or no values where only weights are wanted.
+        q, k, v: queries (B, H, Nq, K), keys and values; the keys again where there are no values.
         allowed: bool, broadcastable to (B, H, Nq, Nk); None: causal, as many keys as queries.
 
     Returns:
@@ -47,11 +47,8 @@ def hide(
     """
     whole = q.isfinite().all(-1, keepdim=True)
     q = torch.where(whole, q, 0)
-    finite = k.isfinite().all(-1, keepdim=True)
-    if v is not None:
-        finite = finite & v.isfinite().all(-1, keepdim=True)
-        v = torch.where(finite, v, 0)
-    k = torch.where(finite, k, 0)
+    finite = k.isfinite().all(-1, keepdim=True) & v.isfinite().all(-1, keepdim=True)
+    k, v = torch.where(finite, k, 0), torch.where(finite, v, 0)
     spoilt = (~finite).to(torch.promote_types(q.dtype, torch.float32))
     with torch.autocast(q.device.type, enabled=False):
         if allowed is None:

@@ -61,7 +61,7 @@ def attend(
     check_score(score)
     bias = _fit(bias, q)
     square = mask is None and bias is None and q.shape[-2] == k.shape[-2]
-    lost: Tensor | None = None
+    lost = None
     if (mask is not None or bias is not None or causal) and not surely_finite(q, k, v):
         allowed = None
         if not (causal and square):
@@ -76,7 +76,7 @@ def attend(
         y = F.dropout(w, dropout_p) @ v
     else:
         y = _fused(q, k, v, mask, bias, causal, scale, dropout_p)
-    return y if lost is None else y + lost
+    return y if lost is None else y + lost.to(y.dtype)  # autocast may have changed it
 
 
 def attention_weights(
@@ -116,7 +116,7 @@ def attention_weights(
     mask = _and(mask, late)
     lost: Tensor | None = None
     if (mask is not None or bias is not None) and not surely_finite(q, k):
-        q, k, _, lost = hide(q, k, None, _allowed(mask, bias, None))
+        q, k, _, lost = hide(q, k, k, _allowed(mask, bias, None))
     return _weights(q, k, mask=mask, bias=bias, scale=scale, score=score, lost=lost)
 
 

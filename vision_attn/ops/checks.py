@@ -68,7 +68,7 @@ def check_memory(what: str, count: int, advice: str) -> None:
 
 
 def _is_whole(value: Any, low: int, high: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= high
+    return isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) <= high
 
 
 def _short(value: Any) -> str:
