@@ -462,8 +462,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     for command in ("compare", "fit", "explain", "diagnose") if asked.each else ():
         for case in each(command):
             check(case)
-    if asked.examples:
-        trial()
+    trial()
     for what, cases in faults.items():
         print(f"{len(cases)} x {what}\n  {min(cases, key=lambda c: len(str(c)))}")
     parts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
