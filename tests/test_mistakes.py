@@ -200,6 +200,15 @@ def test_case_74_what_looks_alike_and_is_meant(
     }
 
 
+def test_case_74_an_argument_that_is_no_finite_number_stays_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = "compare --models vit --args.vit.scale .nan --args.vit.a -.inf --args.vit.b 1e-5"
+    got = printed(f"{line} --args.vit.c '1e3x' --args.vit.d 'no'", capsys)["args"]["vit"]
+    assert math.isnan(got["scale"])
+    assert [got[k] for k in "abcd"] == [-math.inf, 1e-5, "1e3x", False]
+
+
 @pytest.mark.parametrize(
     ("change", "meant"),
     [

@@ -1,6 +1,5 @@
 """How a command line and its YAML files are read; a mistake in them becomes one line."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -192,7 +191,7 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
     merged = {model: dict(values) for model, values in parse(parser, _quiet(rest)).args.items()}
     for model, key, value in changes:
         merged.setdefault(model, {})[key] = value
-    return [*rest, f"--args={json.dumps(merged)}"]
+    return [*rest, f"--args={_flow(merged)}"]
 
 
 def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
@@ -212,11 +211,18 @@ def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     models = [held.get(entry, entry) for entry in asked.models]
     others = held.keys() - {label_of(entry) for entry in models}
     args_left = {k: v for k, v in asked.args.items() if k not in others - {*known_models()}}
-    line += [f"--models={json.dumps(models)}", f"--args={json.dumps(args_left)}"]
+    line += [f"--models={_flow(models)}", f"--args={_flow(args_left)}"]
     if isinstance(asked.match_to, dict):
         match_left = {k: v for k, v in asked.match_to.items() if k not in others}
-        line.append(f"--match_to={json.dumps(match_left)}")
+        line.append(f"--match_to={_flow(match_left)}")
     return line
+
+
+def _flow(value: Any) -> str:
+    """YAML of one line; JSON has no word for a number that is not finite."""
+    import yaml
+
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
 
 
 def _quiet(args: Sequence[str]) -> list[str]:
