@@ -195,7 +195,7 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
 
 
 def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
-    """`--models` picks from a file's models by label; what the file says of the others goes."""
+    """`--models` picks from a file's models by label; settings of the others are dropped."""
     from vision_attn.compare.study import label_of
     from vision_attn.models import known_models
 
@@ -206,10 +206,10 @@ def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     while "--models" in rest:
         at = rest.index("--models")
         del rest[at : at + 2]
-    held = {label_of(entry): entry for entry in parse(parser, _quiet(rest)).models}
+    in_file = {label_of(entry): entry for entry in parse(parser, _quiet(rest)).models}
     asked = parse(parser, _quiet(line))
-    models = [held.get(entry, entry) for entry in asked.models]
-    others = held.keys() - {label_of(entry) for entry in models}
+    models = [in_file.get(entry, entry) for entry in asked.models]
+    others = in_file.keys() - {label_of(entry) for entry in models}
     args_left = {k: v for k, v in asked.args.items() if k not in others - {*known_models()}}
     line += [f"--models={_flow(models)}", f"--args={_flow(args_left)}"]
     if isinstance(asked.match_to, dict):
