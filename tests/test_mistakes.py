@@ -177,6 +177,15 @@ def test_case_74_nonsense_in_a_file_is_refused(
     assert IN_FILES[text] in refused("compare --config c.yaml", capsys)
 
 
+@pytest.mark.parametrize("name", ["in_chans", "img_size", "num_classes"])
+def test_case_74_a_shape_in_a_file_of_fit_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    Path("c.yaml").write_text(f"model: {{{name}: 3}}")
+    said = refused("fit --config c.yaml", capsys)
+    assert f"config c.yaml: model.{name} comes from the data" in said
+
+
 def test_case_74_what_looks_alike_and_is_meant(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
