@@ -162,7 +162,7 @@ def test_no_end_of_training_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["lr", "weight_decay", "warmup", "label_smoothing"])
 @pytest.mark.parametrize("value", [-0.1, float("nan")])
 def test_bad_values_are_named(key: str, value: float) -> None:
-    with pytest.raises(UserError, match=rf"^{key} is {value}; wanted 0 to"):
+    with pytest.raises(UserError, match=rf"^{key} is {value}; wanted "):
         OptimConfig(**{key: value}).check()
     with pytest.raises(UserError, match=rf"^{key} is {value}"):
         Classifier("cnn", {"widths": [2]}, **{key: value}, **DIGITS)
@@ -170,7 +170,7 @@ def test_bad_values_are_named(key: str, value: float) -> None:
 
 @pytest.mark.parametrize(("warmup", "smoothing"), [(1.1, 0.0), (0.0, 1.1)])
 def test_shares_are_at_most_one(warmup: float, smoothing: float) -> None:
-    with pytest.raises(UserError, match=r"1\.1; wanted 0 to 1"):
+    with pytest.raises(UserError, match=r"1\.1; wanted 0 to under 1"):
         OptimConfig(warmup=warmup, label_smoothing=smoothing).check()
 
 

@@ -1,6 +1,5 @@
 """How a command line and its YAML files are read; a mistake in them becomes one line."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -192,11 +191,11 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
     merged = {model: dict(values) for model, values in parse(parser, _quiet(rest)).args.items()}
     for model, key, value in changes:
         merged.setdefault(model, {})[key] = value
-    return [*rest, f"--args={json.dumps(merged)}"]
+    return [*rest, f"--args={_flow(merged)}"]
 
 
 def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
-    """`--models` picks from a file's models by label; what the file says of the others goes."""
+    """`--models` picks from a file's models by label; settings of the others are dropped."""
     from vision_attn.compare.study import label_of
     from vision_attn.models import known_models
 
@@ -207,16 +206,23 @@ def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     while "--models" in rest:
         at = rest.index("--models")
         del rest[at : at + 2]
-    held = {label_of(entry): entry for entry in parse(parser, _quiet(rest)).models}
+    in_file = {label_of(entry): entry for entry in parse(parser, _quiet(rest)).models}
     asked = parse(parser, _quiet(line))
-    models = [held.get(entry, entry) for entry in asked.models]
-    others = held.keys() - {label_of(entry) for entry in models}
+    models = [in_file.get(entry, entry) for entry in asked.models]
+    others = in_file.keys() - {label_of(entry) for entry in models}
     args_left = {k: v for k, v in asked.args.items() if k not in others - {*known_models()}}
-    line += [f"--models={json.dumps(models)}", f"--args={json.dumps(args_left)}"]
+    line += [f"--models={_flow(models)}", f"--args={_flow(args_left)}"]
     if isinstance(asked.match_to, dict):
         match_left = {k: v for k, v in asked.match_to.items() if k not in others}
-        line.append(f"--match_to={json.dumps(match_left)}")
+        line.append(f"--match_to={_flow(match_left)}")
     return line
+
+
+def _flow(value: Any) -> str:
+    """YAML of one line; JSON has no word for a number that is not finite."""
+    import yaml
+
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
 
 
 def _quiet(args: Sequence[str]) -> list[str]:

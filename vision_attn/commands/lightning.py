@@ -9,7 +9,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from vision_attn.commands.arguments import checked, one_line
-from vision_attn.commands.strict import set_strict_yaml
+from vision_attn.commands.strict import config_files, set_strict_yaml
 from vision_attn.errors import UserError
 from vision_attn.training.fit import AnyCLI, ClassifierCLI, names_class
 
@@ -18,6 +18,8 @@ __all__ = ["lightning"]
 SEEDS = 2**32
 """NumPy's; Lightning's own message has no name in it."""
 
+
+FROM_DATA = ("in_chans", "img_size", "num_classes")
 
 LEAST = {
     "accumulate_grad_batches": 1,
@@ -34,6 +36,13 @@ class _Checked(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         command, *line = args
+        for file, content in config_files(line).items():
+            model = content.get("model")
+            for name in FROM_DATA if isinstance(model, dict) else ():
+                if name in model:  # which jsonargparse passes over in a file
+                    raise UserError(
+                        f"config {file}: model.{name} comes from the data, it is not set by hand"
+                    )
         given = checked(
             self._parser(command), line, lambda line: parser.parse_args([command, *line])[command]
         )

@@ -33,8 +33,8 @@ class OptimConfig:
     def check(self) -> None:
         """Refuse what cannot be meant, before any work begins."""
         for name, fits, wanted in (
-            ("lr", lambda v: 0 < v <= 100, "above 0, at most 100"),
-            ("weight_decay", lambda v: 0 <= v <= 100, "0 to 100"),
+            ("lr", lambda v: 0 < v < math.inf, "a number above 0"),
+            ("weight_decay", lambda v: 0 <= v < math.inf, "0 or more"),
             ("warmup", lambda v: 0 <= v < 1, "0 to under 1"),
             ("label_smoothing", lambda v: 0 <= v < 1, "0 to under 1"),
             ("ema", lambda v: 0 <= v < 1, "0 to under 1, such as 0.999, or null"),
