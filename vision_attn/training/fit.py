@@ -175,7 +175,7 @@ class ClassifierCLI(LightningCLI):
             if self.saved.data:
                 self.datamodule.load_state_dict(self.saved.data)
         if self.subcommand == "fit":
-            every = self.trainer.val_check_interval
+            every = getattr(self.trainer, "val_check_interval", None)  # none where it is a time
             if isinstance(every, int) and self.trainer.check_val_every_n_epoch is not None:
                 epoch = len(self.datamodule.train_dataloader())
                 self.trainer.val_check_interval = min(every, epoch)
