@@ -271,6 +271,37 @@ def test_case_44_another_model_is_refused(
     assert command(f"test --ckpt_path {plain} {MODEL} --trainer.logger false") == 0
 
 
+def test_case_44_of_a_class_that_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = "vision_attn.training.{}"
+    model = {
+        "class_path": kind.format("dense.Segmenter"),
+        "init_args": {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3},
+    }
+    data = {
+        "class_path": "vision_attn.data.scene_data.SceneData",
+        "init_args": {"train_scenes": 20, "eval_scenes": 5, "batch_size": 10, "canvas": [16, 16],
+                      "objects": [1, 2]},
+    }  # fmt: skip
+    Path("dense.yaml").write_text(yaml.safe_dump({"model": model, "data": data}))
+    assert command("fit --config dense.yaml --trainer.max_epochs 1") == 0
+    path = newest(here)
+    mean = torch.load(path, weights_only=True)["SceneData"]["mean"]
+    assert mean[0] > 0
+    config = path.parents[1] / "config.yaml"  # of the run, with every option in it
+    for line in ("--config dense.yaml --data.seed 1", f"--config {config}"):
+        assert command(f"test {line} --ckpt_path {path} --trainer.logger false") == 0
+    more = f"--trainer.max_epochs 2 --ckpt_path {path}"
+    assert command(f"fit --config dense.yaml --model.lr 1e-5 {more}") == 0
+    saved = torch.load(newest(here), weights_only=True)
+    assert saved["hyper_parameters"]["lr"] == 1e-5
+    wanted = f"{path}: its model.depth is 1, not 2"
+    assert wanted in refusal(f"fit --config dense.yaml --model.depth 2 {more}", capsys)
+    other = kind.format("detr.Detector")
+    Path("other.yaml").write_text(yaml.safe_dump({"model": {"class_path": other}, "data": data}))
+    assert f"not a {other}" in refusal(f"fit --config other.yaml {more}", capsys)
+    assert "holds no classifier" in refusal(f"test --ckpt_path {path}", capsys)
+
+
 class SaveAt(Callback):
     def __init__(self, update: int, path: Path) -> None:
         self.update, self.path = update, path
