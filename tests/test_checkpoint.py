@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,13 @@ MODEL = f"--model.args '{json.dumps(TINY)}'"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory, and one thread, as a study's runs have."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(threads)
 
 
 def folder(root: Path, classes: str, light: int = 0, side: int = 8) -> Path:
@@ -264,6 +269,37 @@ def test_case_44_another_model_is_refused(
     line = f"fit --ckpt_path {plain} --data.size 47 {typed} --trainer.logger false"
     assert wanted in refusal(line, capsys)
     assert command(f"test --ckpt_path {plain} {MODEL} --trainer.logger false") == 0
+
+
+def test_case_44_of_a_class_that_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = "vision_attn.training.{}"
+    model = {
+        "class_path": kind.format("dense.Segmenter"),
+        "init_args": {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3},
+    }
+    data = {
+        "class_path": "vision_attn.data.scene_data.SceneData",
+        "init_args": {"train_scenes": 20, "eval_scenes": 5, "batch_size": 10, "canvas": [16, 16],
+                      "objects": [1, 2]},
+    }  # fmt: skip
+    Path("dense.yaml").write_text(yaml.safe_dump({"model": model, "data": data}))
+    assert command("fit --config dense.yaml --trainer.max_epochs 1") == 0
+    path = newest(here)
+    mean = torch.load(path, weights_only=True)["SceneData"]["mean"]
+    assert mean[0] > 0
+    config = path.parents[1] / "config.yaml"  # of the run, with every option in it
+    for line in ("--config dense.yaml --data.seed 1", f"--config {config}"):
+        assert command(f"test {line} --ckpt_path {path} --trainer.logger false") == 0
+    more = f"--trainer.max_epochs 2 --ckpt_path {path}"
+    assert command(f"fit --config dense.yaml --model.lr 1e-5 {more}") == 0
+    saved = torch.load(newest(here), weights_only=True)
+    assert saved["hyper_parameters"]["lr"] == 1e-5
+    wanted = f"{path}: its model.depth is 1, not 2"
+    assert wanted in refusal(f"fit --config dense.yaml --model.depth 2 {more}", capsys)
+    other = kind.format("detr.Detector")
+    Path("other.yaml").write_text(yaml.safe_dump({"model": {"class_path": other}, "data": data}))
+    assert f"not a {other}" in refusal(f"fit --config other.yaml {more}", capsys)
+    assert "holds no classifier" in refusal(f"test --ckpt_path {path}", capsys)
 
 
 class SaveAt(Callback):

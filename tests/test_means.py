@@ -72,9 +72,9 @@ def batches(kind: type[L.LightningModule]) -> list[tuple[Tensor, Any]]:
 
 
 MODULES: dict[type[L.LightningModule], Any] = {
-    Classifier: lambda: Classifier("vit", TINY, img_size=(8, 8), in_chans=1, lr=0.0),
-    Segmenter: lambda: Segmenter(patch_size=4, lr=0.0, **SCENE),
-    Detector: lambda: Detector(patch_size=4, num_queries=3, dec_depth=1, lr=0.0, **SCENE),
+    Classifier: lambda: Classifier("vit", TINY, img_size=(8, 8), in_chans=1, lr=1e-12),
+    Segmenter: lambda: Segmenter(patch_size=4, lr=1e-12, **SCENE),
+    Detector: lambda: Detector(patch_size=4, num_queries=3, dec_depth=1, lr=1e-12, **SCENE),
 }
 
 

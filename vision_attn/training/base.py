@@ -32,7 +32,7 @@ class WeightedMean(Metric):
         self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
         self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
 
-    def update(self, value: Tensor, weight: int) -> None:
+    def update(self, value: Tensor, weight: float) -> None:
         """Count a value, 0-dimensional, `weight` times."""
         # a model in half precision takes its metrics along, and half cannot count
         wide = torch.promote_types(value.dtype, torch.float32)
@@ -58,6 +58,7 @@ class Optimised(L.LightningModule):
         super().__init__()
         self.train_loss, self.val_loss, self.test_loss = (WeightedMean() for _ in range(3))
         self._stopped: dict[str, Any] = {}
+        self._unit = 0  # images that count once in the epoch's mean
 
     def configure_callbacks(self) -> list[WeightEMA]:
         """The average of the weights, where there is one, whoever made the trainer."""
@@ -66,7 +67,10 @@ class Optimised(L.LightningModule):
 
     def note_loss(self, loss: Tensor, batch: int) -> Tensor:
         """The loss as it came, counted for the epoch's mean."""
-        self.train_loss.update(loss, batch)
+        if not self._unit:  # of equal batches each counts once: the sum of their losses is exact
+            alone = self._trainer is None or self._trainer.world_size == 1
+            self._unit = batch if alone else 1
+        self.train_loss.update(loss, batch / self._unit)
         return loss
 
     def log_loss(self, part: str, loss: Tensor, batch: int) -> None:
@@ -80,6 +84,7 @@ class Optimised(L.LightningModule):
         if self.train_loss.weight:
             self.log("train_loss", self.train_loss.compute())
             self.train_loss.reset()
+        self._unit = 0
 
     def configure_optimizers(self) -> Any:
         """AdamW in two groups, and a rate that is stepped once an update."""
@@ -126,6 +131,7 @@ class Optimised(L.LightningModule):
             "rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state(self.device) if cuda else None,
             "train_loss": [self.train_loss.total.cpu(), self.train_loss.weight.cpu()],
+            "unit": self._unit,
         }
         for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, WeightEMA) and "averaging_state" not in checkpoint:
@@ -176,6 +182,7 @@ class Optimised(L.LightningModule):
             config.scheduler = schedule  # type: ignore[assignment]
             schedule.step_update(self.global_step)
         self.train_loss.reset()
+        self._unit = 0
         stopped, self._stopped = self._stopped, {}
         if stopped:
             torch.set_rng_state(stopped["rng"].cpu())
@@ -185,7 +192,7 @@ class Optimised(L.LightningModule):
                 total, weight = (t.to(self.device) for t in stopped["train_loss"])
                 if weight:
                     self.train_loss.update(total, 1)
-                    self.train_loss.weight = weight
+                    self.train_loss.weight, self._unit = weight, stopped["unit"]
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """timm's schedulers are told the number of updates made; a callback may bring another."""
