@@ -24,7 +24,8 @@ MAY: dict[str, set[str]] = {
 }
 MAY["explain"] = MAY["training"] | {"training"}
 MAY["compare"] = MAY["explain"] | {"explain"}
-MAY["commands"] = MAY["compare"] | {"compare"}
+MAY["report"] = MAY["compare"] | {"compare"}
+MAY["commands"] = MAY["report"] | {"report"}
 MAY["cli"] = {"errors", "training", "commands", "vision_attn"}
 
 

@@ -20,8 +20,8 @@ import yaml
 from torch.testing import assert_close
 
 from vision_attn.cli import main
-from vision_attn.compare.report import markdown, read_results
 from vision_attn.data.module import ImageData
+from vision_attn.report.write import markdown, read_results
 from vision_attn.training.classifier import Classifier
 
 # Lightning's notes on devices, log intervals and the place of a loaded checkpoint

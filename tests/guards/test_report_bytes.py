@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from vision_attn.compare.report import report
+from vision_attn.report.write import report
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 STUDIES = sorted(path.parent.name for path in RESULTS.glob("*/summary.csv"))

@@ -40,10 +40,10 @@ def compare(about: str, args: Sequence[str]) -> int:
 
     from vision_attn.compare.execute import default_workers, execute
     from vision_attn.compare.grid import plan
-    from vision_attn.compare.report import report, terminal
     from vision_attn.compare.store import Store
     from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
+    from vision_attn.report.write import report, terminal
 
     given, study = study_of("compare", about, args)
     if given.workers is not None and given.workers < 1:
@@ -83,7 +83,7 @@ def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
     from rich.console import Console
 
-    from vision_attn.compare.report import report, terminal
+    from vision_attn.report.write import report, terminal
 
     parser = command_parser("plot", about)
     parser.add_argument(

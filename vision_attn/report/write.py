@@ -7,26 +7,26 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from vision_attn.compare import details
 from vision_attn.compare.curves import protocol_split, select, summarise
-from vision_attn.compare.draw import render
-from vision_attn.compare.gallery import gallery, laws
 from vision_attn.compare.join import join
 from vision_attn.compare.laws import data_multiplier
-from vision_attn.compare.page import MARK, Picture, page
-from vision_attn.compare.remarks import about_controls, about_one, about_split
 from vision_attn.compare.stored import Stored, read_results
-from vision_attn.compare.styles import pair
-from vision_attn.compare.tables import (
+from vision_attn.errors import UserError
+from vision_attn.files import write_bytes, write_text
+from vision_attn.report import details
+from vision_attn.report.figures import gallery, laws
+from vision_attn.report.page import MARK, Picture, page
+from vision_attn.report.plotting import render
+from vision_attn.report.remarks import about_controls, about_one, about_split
+from vision_attn.report.sentences import verdict
+from vision_attn.report.styles import pair
+from vision_attn.report.tables import (
     Block,
     main_setting,
     markdown,
     results_blocks,
     terminal,
 )
-from vision_attn.compare.verdict import verdict
-from vision_attn.errors import UserError
-from vision_attn.files import write_bytes, write_text
 
 __all__ = ["markdown", "read_results", "report", "terminal"]
 

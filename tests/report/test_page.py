@@ -19,8 +19,8 @@ from made_study import failed, pairs, row, stored, study
 
 from vision_attn.cli import main
 from vision_attn.compare.curves import differences
-from vision_attn.compare.report import read_results, report
 from vision_attn.compare.store import COLUMNS
+from vision_attn.report.write import read_results, report
 
 SIZES = (250, 500, 1000, 2500, 5000, 10000)
 VOID = {"meta", "link", "img"}

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from vision_attn.compare.words import points
+from vision_attn.report.words import points
 
 __all__ = ["about_controls", "about_one", "about_split"]
 

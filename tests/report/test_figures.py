@@ -11,11 +11,11 @@ from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from torch.testing import assert_close
 
-from vision_attn.compare import figures, panels
 from vision_attn.compare.curves import protocol_split, summarise
-from vision_attn.compare.draw import percent, render
 from vision_attn.compare.laws import fit_law
-from vision_attn.compare.styles import looks
+from vision_attn.report import curves, panels
+from vision_attn.report.plotting import percent, render
+from vision_attn.report.styles import looks
 
 SIZES = (100, 200, 400, 800, 1600, 3200)
 
@@ -28,7 +28,7 @@ def labels(figure: Any) -> list[str]:
 def test_protocols_differ_by_line_and_not_by_colour() -> None:
     rows = pairs(20, [0.5], [0.4]) + pairs(50, [0.6], [0.5])
     rows += pairs(20, [0.3], [0.2], protocol="epochs") + pairs(50, [0.4], [0.3], protocol="epochs")
-    figure = figures.against_size(summarise(table(rows)), "test_acc", "test accuracy")
+    figure = curves.against_size(summarise(table(rows)), "test_acc", "test accuracy")
     look = looks(["cnn", "vit"])
     drawn = {(x.get_color(), x.get_linestyle()): list(x.get_ydata()) for x in figure.axes[0].lines}
     assert drawn == {
@@ -44,7 +44,7 @@ def test_protocols_differ_by_line_and_not_by_colour() -> None:
 def test_a_long_legend_takes_no_room_from_the_axes(count: int) -> None:
     def height(models: int) -> float:
         rows = [row(f"model{i}", n, 0, 0.5 + i / 50) for i in range(models) for n in (20, 50)]
-        figure = figures.against_size(summarise(table(rows)), "test_acc", "test accuracy")
+        figure = curves.against_size(summarise(table(rows)), "test_acc", "test accuracy")
         render(figure, "svg", "x")
         (legend,) = figure.legends
         below, axes = legend.get_window_extent(), figure.axes[0].get_window_extent()
@@ -60,8 +60,8 @@ def test_a_long_legend_takes_no_room_from_the_axes(count: int) -> None:
 def test_controls_show_only_models_that_have_one() -> None:
     rows = [row(m, n, 0, 0.5 + n / 1000) for m in ("vit", "cnn") for n in (100, 200)]
     rows += [row("vit", n, 0, 0.1, control="shuffled") for n in (100, 200)]
-    assert figures.controls(summarise(table(rows[:4]))) is None
-    figure = figures.controls(summarise(table(rows)))
+    assert curves.controls(summarise(table(rows[:4]))) is None
+    figure = curves.controls(summarise(table(rows)))
     assert figure is not None
     styles = {x.get_linestyle(): list(x.get_ydata()) for x in figure.axes[0].lines}
     assert styles == {"-": [0.6, 0.7], ":": [0.1, 0.1]}
@@ -72,7 +72,7 @@ def test_controls_of_one_size_stand_side_by_side() -> None:
     shares = {("vit", "none"): 0.5, ("vit", "shuffled"): 0.1, ("cnn", "none"): 0.6}
     shares[("cnn", "shuffled")] = 0.2
     rows = [row(m, 20, 0, share, control=c) for (m, c), share in shares.items()]
-    figure = figures.controls(summarise(table(rows)))
+    figure = curves.controls(summarise(table(rows)))
     assert figure is not None
     (axes,) = figure.axes
     names = [t.get_text() for t in axes.get_xticklabels()]
@@ -88,7 +88,7 @@ def test_law_is_solid_where_fitted_and_dashed_where_it_forecasts() -> None:
     error = 2 * np.asarray(SIZES, float) ** -0.3
     rows = [row("vit", n, d, 1 - e) for n, e in zip(SIZES, error, strict=True) for d in (0, 1)]
     law = fit_law(SIZES, np.stack([error, error]), resamples=20)
-    figure = figures.error_loglog(summarise(table(rows)), {"vit": law})
+    figure = curves.error_loglog(summarise(table(rows)), {"vit": law})
     solid, dashed = figure.axes[0].lines
     assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
     assert_close(
@@ -106,7 +106,7 @@ def test_multiplier_marks_bounds() -> None:
          (400, 2, np.nan, 2.0, np.inf, "> 8", 8.0), (800, 2, np.nan, 0.0, 0.5, "< 0.5", 0.5)],
         columns=["n", "count", "multiplier", "low", "high", "bound", "limit"],
     )  # fmt: skip
-    figure = figures.multiplier(made, "cnn", "vit")
+    figure = curves.multiplier(made, "cnn", "vit")
     assert figure is not None
     (axes,) = figure.axes
     line = axes.lines[1]
@@ -116,14 +116,14 @@ def test_multiplier_marks_bounds() -> None:
     (bars,) = (c for c in axes.collections if isinstance(c, LineCollection))
     ends = [[y for _, y in segment] for segment in bars.get_segments()]
     assert_close(ends, [[2.0, 3.0], [3.0, axes.get_ylim()[1]]])
-    assert figures.multiplier(made[:0], "cnn", "vit") is None
+    assert curves.multiplier(made[:0], "cnn", "vit") is None
 
 
 def test_parts_of_the_split_add_up() -> None:
     rows = pairs(20, [0.5, 0.6], [0.4, 0.45]) + pairs(50, [0.7, 0.7], [0.8, 0.8])
     rows += pairs(20, [0.4, 0.4], [0.1, 0.2], protocol="epochs")
     rows += pairs(50, [0.6, 0.6], [0.5, 0.5], protocol="epochs")
-    figure = figures.protocol_split(protocol_split(table(rows), "cnn", "vit"), "cnn", "vit")
+    figure = curves.protocol_split(protocol_split(table(rows), "cnn", "vit"), "cnn", "vit")
     assert figure is not None
     same, under = figure.axes[0].containers[:2]
     assert_close([b.get_height() for b in same], [12.5, -10.0])
@@ -132,7 +132,7 @@ def test_parts_of_the_split_add_up() -> None:
     total = figure.axes[0].containers[2].lines[0]
     assert_close(list(total.get_ydata()), [25.0, 10.0])
     nothing = protocol_split(table(pairs(20, [0.5], [0.4])), "cnn", "vit")
-    assert figures.protocol_split(nothing, "cnn", "vit") is None
+    assert curves.protocol_split(nothing, "cnn", "vit") is None
 
 
 def test_capacity_needs_variants_of_other_cost() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vision_attn.compare.draw import (
+from vision_attn.report.plotting import (
     FONT,
     MANY,
     NAMES,
@@ -24,7 +24,7 @@ from vision_attn.compare.draw import (
     sizes,
     style_handles,
 )
-from vision_attn.compare.styles import LINES, NONE, looks
+from vision_attn.report.styles import LINES, NONE, looks
 
 __all__ = [
     "against_size",

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from vision_attn.compare.curves import interval
-from vision_attn.compare.styles import number
+from vision_attn.report.styles import number
 
 __all__ = [
     "by_points",

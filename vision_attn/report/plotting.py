@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from vision_attn.compare.styles import LINES, Look, short
+from vision_attn.report.styles import LINES, Look, short
 
 __all__ = [
     "FONT",

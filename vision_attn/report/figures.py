@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from vision_attn.compare import figures, panels
 from vision_attn.compare.curves import protocol_split, select, summarise
 from vision_attn.compare.laws import PowerLaw, data_multiplier, errors_of, fit_law
 from vision_attn.compare.stored import Stored
-from vision_attn.compare.styles import pair
-from vision_attn.compare.tables import main_setting
 from vision_attn.errors import UserError
+from vision_attn.report import curves, panels
+from vision_attn.report.styles import pair
+from vision_attn.report.tables import main_setting
 
 __all__ = ["Drawn", "gallery", "laws"]
 
@@ -42,14 +42,14 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
     found: list[tuple[str, Figure | None, str, str, str]] = [
         (
             "accuracy_vs_size",
-            figures.against_size(plain, "test_acc", "test accuracy", stored.archs),
+            curves.against_size(plain, "test_acc", "test accuracy", stored.archs),
             "Test accuracy against training images",
             f"{HOLLOW}{budgets}",
             _said(main, "test_acc"),
         ),
         (
             "gap_vs_size",
-            figures.against_size(plain, "gap", "train minus test accuracy", stored.archs),
+            curves.against_size(plain, "gap", "train minus test accuracy", stored.archs),
             "Gap against training images",
             "Train minus test accuracy, both on unaugmented images in eval mode. Only filled points"
             f" speak of overfitting. Where both reach 100 % on train images, a larger gap is"
@@ -58,7 +58,7 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
         ),
         (
             "error_loglog",
-            figures.error_loglog(main, fits, stored.archs),
+            curves.error_loglog(main, fits, stored.archs),
             "Error on log-log axes",
             "A constant ratio of errors is two parallel lines here, however the difference in"
             " points shrinks.",
@@ -72,7 +72,7 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
         found += [
             (
                 "multiplier",
-                figures.multiplier(times, *two),
+                curves.multiplier(times, *two),
                 "Data multiplier",
                 f"How many times {two[0]}'s images {two[1]} needs for the same error. Bars are 95 %"
                 " intervals. Open triangles are bounds: that error is not reached at any size.",
@@ -83,7 +83,7 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
             ),
             (
                 "protocol_split",
-                figures.protocol_split(parts, *two),
+                curves.protocol_split(parts, *two),
                 "What the protocol does",
                 f"{two[0]} minus {two[1]} when both train for equal epochs, split into what is left"
                 " under equal updates and what equal epochs add.",
@@ -113,7 +113,7 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
         ),
         (
             "controls",
-            figures.controls(summary[summary["protocol"] == protocol], stored.archs),
+            curves.controls(summary[summary["protocol"] == protocol], stored.archs),
             "Controls",
             "Permuted pixels take locality away; with shuffled labels nothing can be learned that"
             " holds on test images.",

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from vision_attn.compare.curves import differences, summarise
 from vision_attn.compare.stored import archs
-from vision_attn.compare.styles import number, pair
+from vision_attn.report.styles import number, pair
 
 __all__ = [
     "CONTROLS",

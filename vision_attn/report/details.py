@@ -7,9 +7,9 @@ import pandas as pd
 
 from vision_attn.compare.curves import differences, error_ratio
 from vision_attn.compare.laws import PowerLaw
-from vision_attn.compare.styles import number
-from vision_attn.compare.tables import Block, value
-from vision_attn.compare.words import unbounded
+from vision_attn.report.styles import number
+from vision_attn.report.tables import Block, value
+from vision_attn.report.words import unbounded
 
 __all__ = ["distances", "laws", "matching", "pairs", "split", "tuning"]
 

@@ -10,9 +10,9 @@ import pandas as pd
 import yaml
 
 from vision_attn.compare.identity import starts
-from vision_attn.compare.page_style import STYLE
 from vision_attn.compare.stored import Stored
-from vision_attn.compare.tables import Block
+from vision_attn.report.page_style import STYLE
+from vision_attn.report.tables import Block
 
 __all__ = ["MARK", "Picture", "page"]
 

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vision_attn.compare.draw import (
+from vision_attn.report.plotting import (
     FONT,
     NAMES,
     SIZE,
@@ -21,7 +21,7 @@ from vision_attn.compare.draw import (
     plain,
     sizes,
 )
-from vision_attn.compare.styles import NONE, family, looks, short
+from vision_attn.report.styles import NONE, family, looks, short
 
 __all__ = ["attention_distance", "capacity", "training_curves"]
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from vision_attn.compare.curves import differences, error_ratio, select
 from vision_attn.compare.laws import crossing, data_multiplier
-from vision_attn.compare.words import (
+from vision_attn.report.words import (
     by_points,
     change,
     change_interval,
