@@ -2,27 +2,27 @@
 
 import base64
 import re
-import shutil
 import threading
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from made_study import failed, pairs, row, stored, study
+from made_study import everything, failed, pairs, row, stored, study
 
 from vision_attn.cli import main
 from vision_attn.compare.curves import differences
 from vision_attn.compare.store import COLUMNS
-from vision_attn.report.write import read_results, report
+from vision_attn.compare.stored import read, read_results
+from vision_attn.report.analysis import analyse
+from vision_attn.report.figures import figures
+from vision_attn.report.page import page
+from vision_attn.report.write import report
 
-SIZES = (250, 500, 1000, 2500, 5000, 10000)
 VOID = {"meta", "link", "img"}
 
 
@@ -51,52 +51,22 @@ class Reader(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
-def curve(model: str, noise: float = 0.01, **more: Any) -> list[dict[str, Any]]:
-    a, b = (1.7, 0.165) if "cnn" in model else (1.2, 0.09)
-    rng = np.random.default_rng(len(model))
-    return [
-        row(model, n, d, 1 - a * n**-b * np.exp(noise * rng.standard_normal()),
-            1.0 if n <= 1000 else 0.9, **more)
-        for n in SIZES for d in range(3)
-    ]  # fmt: skip
-
-
-def everything(root: Path) -> Path:
-    """A study of which every part of the page can be made."""
-    rows = [*curve("cnn"), *curve("vit"), *curve("vit_large", params=999999)]
-    for model in ("cnn", "vit"):
-        rows += curve(model, 0.02, protocol="epochs")
-        rows += curve(model, 0.03, control="permuted") + curve(model, 0.02, control="shuffled")
-    rows.append(failed("vit", 250, 7, "Error: <script>alert(1)</script> & more " + "x" * 150))
-    stored(root, rows)
-    study(root)
-    tries = [
-        {"model": "cnn", "size": 250, "steps": s, "control": "none", "try": t, "lr": 10.0**-t,
-         "weight_decay": 0.05, "augment": "flip", "val_acc": 0.25 + t / 8, "chosen": t == 2}
-        for s in (100, 200) for t in (1, 2)
-    ]  # fmt: skip
-    pd.DataFrame(tries).to_csv(root / "tuning.csv", index=False)
-    where = {"model": "vit", "protocol": "steps", "control": "none"}
-    looks = [{**where, "size": n, "layer": k, "distance": 4.0 + k} for n in SIZES for k in (0, 1)]
-    pd.DataFrame(looks).to_csv(root / "attention.csv", index=False)
-    log = [
-        {**where, "size": n, "step": s, "train_loss": 2 / s, "val_loss": 2.0, "val_acc": 0.5}
-        for n in SIZES for s in (10, 20)
-    ]  # fmt: skip
-    pd.DataFrame(log).to_csv(root / "training.csv", index=False)
-    return root
-
-
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = everything(tmp_path_factory.mktemp("full"))
-    report(root)
+    report(root, kinds=("svg",))
     return root
 
 
+def reader(root: Path) -> Reader:
+    """The page of a study, its figures drawn and not rendered."""
+    analysis = analyse(read(root))
+    return Reader(page(analysis, dict.fromkeys(figures(analysis), b"<svg/>")))
+
+
 def test_page_is_whole_and_needs_nothing_from_outside(full: Path) -> None:
-    page = (full / "report.html").read_text()
-    read = Reader(page)
+    text = (full / "report.html").read_text()
+    read = Reader(text)
     assert read.open == []
     assert read.all("html") == [{"lang": "en"}]
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in read.all(
@@ -105,7 +75,7 @@ def test_page_is_whole_and_needs_nothing_from_outside(full: Path) -> None:
     assert read.all("script") == []
     sources = [a[k] for _, a in read.tags for k in ("src", "href") if k in a]
     assert all(s.startswith("data:") for s in sources)
-    assert not re.search(r"url\(|@import", page)
+    assert not re.search(r"url\(|@import", text)
     assert plt.get_fignums() == []
 
 
@@ -150,10 +120,9 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
     rows = [row(name, 20, 0, 0.5), row("vit", 20, 0, 0.25), failed(name, 50, 1, "<b>&amp;</b>")]
     stored(tmp_path, rows)
     study(tmp_path, machine={"cpu": "<i>fast</i>"}, starts=[{"models": ["</pre><script>"]}])
-    report(tmp_path)
-    read = Reader((tmp_path / "report.html").read_text())
+    read = reader(tmp_path)
     assert read.open == []
-    assert len(read.all("img")) == len(list(tmp_path.glob("*.svg")))
+    assert len(read.all("img")) == 4
     assert not {"i", "script"} & {tag for tag, _ in read.tags}
     assert all("onerror" not in a for a in read.all("img"))
     for said in (name, "<b>&amp;</b>", "<i>fast</i>", "</pre><script>"):
@@ -171,8 +140,7 @@ def test_configuration_runs_again(
 ) -> None:
     stored(tmp_path, pairs(20, [0.5], [0.25]))
     (held,) = study(tmp_path)["starts"]
-    report(tmp_path)
-    read = Reader((tmp_path / "report.html").read_text())
+    read = reader(tmp_path)
     assert "python train.py compare --config study-config.yaml --out DIR" in read.text
     (link,) = read.all("a")
     assert link["download"] == "study-config.yaml"
@@ -192,8 +160,7 @@ def test_every_start_has_its_command(tmp_path: Path) -> None:
     stored(tmp_path, pairs(20, [0.5], [0.25]))
     starts = [{"models": ["vit", "cnn"], "draws": 2}, {"models": ["vit"], "draws": 5}]
     study(tmp_path, starts=starts)
-    report(tmp_path)
-    read = Reader((tmp_path / "report.html").read_text())
+    read = reader(tmp_path)
     links = read.all("a")
     assert [link["download"] for link in links] == ["study-config-1.yaml", "study-config-2.yaml"]
     for link, start in zip(links, starts, strict=True):
@@ -218,8 +185,7 @@ def test_every_start_has_its_command(tmp_path: Path) -> None:
 def test_small_studies_have_a_page(
     tmp_path: Path, rows: list[dict[str, Any]], said: str, figures: int
 ) -> None:
-    report(stored(tmp_path, rows))
-    read = Reader((tmp_path / "report.html").read_text())
+    read = reader(stored(tmp_path, rows))
     assert said in read.text
     assert len(read.all("img")) == figures
     assert "nan" not in read.text.lower().replace("finance", "")
@@ -230,38 +196,10 @@ def test_results_from_before_the_later_columns(tmp_path: Path) -> None:
     later = ("protocol", "control", "arch", "matched")
     old = [c for c in COLUMNS if c not in later]
     pd.DataFrame(pairs(20, [0.5], [0.25]))[old].to_csv(tmp_path / "results.csv", index=False)
-    assert list(report(tmp_path)["protocol"]) == ["steps", "steps"]
+    assert list(analyse(read(tmp_path)).summary["protocol"]) == ["steps", "steps"]
 
 
 # in a browser
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not both installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for option in (
-        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run",
-        "disable-background-networking", "disable-component-update", "disable-sync",
-        f"user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):  # fmt: skip
-        options.add_argument(f"--{option}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(driver)
-    window = webdriver.Chrome(options=options, service=service)
-    try:
-        window.execute_cdp_cmd("Network.enable", {})
-        window.execute_cdp_cmd(
-            "Network.emulateNetworkConditions",
-            {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0},
-        )
-        yield window
-    finally:
-        window.quit()
 
 
 def show(window: Any, page: Path, width: int, height: int) -> None:

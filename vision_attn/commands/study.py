@@ -43,7 +43,8 @@ def compare(about: str, args: Sequence[str]) -> int:
     from vision_attn.compare.store import Store
     from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
-    from vision_attn.report.write import report, terminal
+    from vision_attn.report.tables import terminal
+    from vision_attn.report.write import report
 
     given, study = study_of("compare", about, args)
     if given.workers is not None and given.workers < 1:
@@ -83,7 +84,8 @@ def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
     from rich.console import Console
 
-    from vision_attn.report.write import report, terminal
+    from vision_attn.report.tables import terminal
+    from vision_attn.report.write import report
 
     parser = command_parser("plot", about)
     parser.add_argument(

@@ -1,165 +1,92 @@
 """report.html: the whole study on one page that needs no network, no script and no other file."""
 
 import base64
-import html
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-import pandas as pd
 import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from vision_attn.compare.identity import starts
-from vision_attn.compare.stored import Stored
-from vision_attn.report.page_style import STYLE
-from vision_attn.report.tables import Block
+from vision_attn.report.analysis import Analysis
+from vision_attn.report.figures import Picture
+from vision_attn.report.numbers import FIT
+from vision_attn.report.sentences import remarks, verdict
+from vision_attn.report.tables import Block, failures, page_blocks
 
-__all__ = ["MARK", "Picture", "page"]
+__all__ = ["MARK", "page"]
 
 MARK = '<meta name="generator" content="vision-attn">'
-"""By this a report is known as one that may be written again."""
-
-_KEY = (
-    "± is half of a 95 % t interval over draws; * marks a gap whose runs did not all fit (train"
-    " accuracy under 99 %)."
-)
+"""Marks a page as ours, so that it may be overwritten."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure of the page.
+def page(analysis: Analysis, pictures: Mapping[Picture, bytes]) -> str:
+    """The page as HTML; the template escapes every text in it.
 
     Args:
-        title: its name, in words.
-        caption: how to read it.
-        alt: what it shows, for those who do not see it.
-        svg: the picture.
-        tall: higher than wide; two others have room beside it.
+        analysis: what is said.
+        pictures: each figure as SVG, in order.
     """
-
-    title: str
-    caption: str
-    alt: str
-    svg: bytes
-    tall: bool
-
-
-def page(
-    stored: Stored,
-    title: str,
-    verdict: Sequence[str],
-    remarks: Sequence[str],
-    pictures: Sequence[Picture],
-    blocks: Sequence[Block],
-) -> str:
-    """The page as HTML; every text in it is escaped.
-
-    Args:
-        stored: results and studies, for facts, failures and configuration.
-        title: heading of the page.
-        verdict: the sentences at the top.
-        remarks: sentences below them.
-        pictures, blocks: figures and tables, in order.
-    """
-    body = [
-        _tag("h1", title),
-        _tag("p", _facts(stored), 'class="facts"'),
-        '<section class="verdict" id="verdict" aria-label="Verdict">',
-        *(_tag("p", sentence) for sentence in verdict),
-        "</section>",
-        *(_tag("p", remark) for remark in remarks),
-        _tag("h2", "Figures"),
-        '<div class="figures">',
-        *(_figure(p) for p in pictures),
-        "</div>",
-        _tag("h2", "Tables"),
-        _tag("p", _KEY),
-        *(_table(b) for b in blocks),
-        *_failures(stored.results),
-        _tag("h2", "How to run it again"),
-        *_again(stored),
-        *_machines(stored),
-    ]
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            MARK,
-            '<link rel="icon" href="data:,">',
-            _tag("title", title),
-            f"<style>{STYLE}</style>",
-            "</head>",
-            "<body>",
-            "<main>",
-            *body,
-            "</main>",
-            "</body>",
-            "</html>\n",
-        ]
+    configs = list(_configs(analysis))
+    return _template().render(
+        mark=Markup(MARK),
+        title=_title(analysis),
+        facts=_facts(analysis),
+        verdict=[answer.text for answer in verdict(analysis)],
+        remarks=remarks(analysis),
+        pictures=pictures.items(),
+        blocks=page_blocks(analysis),
+        failures=failures(analysis),
+        configs=configs,
+        commands=_commands(configs, len(analysis.stored.studies)),
+        machines=list(_machines(analysis)),
+        fit=FIT,
     )
 
 
-def _tag(name: str, text: object, attributes: str = "") -> str:
-    opening = f"{name} {attributes}" if attributes else name
-    return f"<{opening}>{html.escape(str(text))}</{name}>"
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("vision_attn.report", ""), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters |= {"data_uri": _data_uri, "word_columns": _word_columns}
+    environment.globals["classes"] = _classes
+    return environment.get_template("report.html.j2")
 
 
-def _uri(kind: str, content: bytes) -> str:
+def _data_uri(content: bytes | str, kind: str) -> str:
+    content = content.encode() if isinstance(content, str) else content
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _figure(picture: Picture) -> str:
-    alt = html.escape(picture.alt)
-    kind = ' class="tall"' if picture.tall else ""
-    return (
-        f'<figure{kind}><img src="{_uri("image/svg+xml", picture.svg)}" alt="{alt}">'
-        f"<figcaption>{_tag('b', picture.title + '.')} {html.escape(picture.caption)}</figcaption>"
-        "</figure>"
-    )
-
-
-def _table(block: Block) -> str:
-    """In a box of its own, which scrolls sideways and can be reached by keyboard."""
-    words = [
-        bool(block.rows) and not any(_number(row[i]) for row in block.rows)
+def _word_columns(block: Block) -> list[bool]:
+    """Which columns hold words and no numbers; these stand at the left."""
+    return [
+        bool(block.rows) and not any(_is_number(row[i]) for row in block.rows)
         for i in range(len(block.header))
     ]
 
-    def cell(name: str, text: str, i: int) -> str:
-        kind = ["word"] * words[i] + ["long"] * (len(text) > 60 and name == "td")
-        scope = ' scope="col"' if name == "th" else ""
-        return _tag(name, text, f'class="{" ".join(kind)}"' if kind else scope.strip())
 
-    head = "".join(cell("th", h, i) for i, h in enumerate(block.header))
-    rows = [
-        "<tr>" + "".join(cell("td", text, i) for i, text in enumerate(row)) + "</tr>"
-        for row in block.rows
-    ]
-    label = html.escape(block.title or "results")
-    return "\n".join(
-        [
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>',
-            _tag("caption", block.title),
-            f"<thead><tr>{head}</tr></thead>",
-            "<tbody>",
-            *rows,
-            "</tbody></table></div>",
-        ]
-    )
-
-
-def _number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     return text[:1].isdigit() or (text[:1] in "-+<>" and text[1:2].strip()[:1].isdigit())
 
 
-def _facts(stored: Stored) -> str:
-    good = stored.results[stored.results["status"] == "ok"]
+def _classes(text: str, word: bool) -> str | None:
+    return " ".join(["word"] * word + ["long"] * (len(text) > 60)) or None
+
+
+def _title(analysis: Analysis) -> str:
+    comparison = analysis.comparison
+    names = f"{comparison.first} and {comparison.second}" if comparison else analysis.models[0]
+    return f"{names} on growing training sets"
+
+
+def _facts(analysis: Analysis) -> str:
+    results = analysis.stored.results
+    good = results[results["status"] == "ok"]
     sizes = sorted({int(s) for s in good["size"]})
     span = f"{sizes[0]:,}" + (f" to {sizes[-1]:,}" if len(sizes) > 1 else "")
-    data = {str(s["identity"]["data"]["name"]) for s in stored.studies.values()}
+    data = {str(s["identity"]["data"]["name"]) for s in analysis.stored.studies.values()}
     where = f" on {' and '.join(sorted(data))}" if data else ""
     draws, models = good["draw"].nunique(), good["model"].nunique()
     return (
@@ -173,59 +100,41 @@ def _count(n: int, word: str) -> str:
     return f"{n} {word}{'s' * (n != 1)}"
 
 
-def _failures(results: pd.DataFrame) -> Iterable[str]:
-    failed = results[results["status"] != "ok"]
-    if len(failed):
-        names = ["model", "size", "draw", "seed", "protocol", "control", "error"]
-        rows = [
-            [f"{r[k]:,}" if k == "size" else "" if pd.isna(r[k]) else str(r[k]) for k in names]
-            for r in failed.to_dict("records")
-        ]
-        yield _tag("h2", "Runs that failed")
-        yield _table(Block(f"{_count(len(failed), 'run')} failed and counts nowhere", names, rows))
+class _Config(NamedTuple):
+    """A configuration to save: its file, the directory that it makes, its YAML."""
+
+    file: str
+    out: str
+    text: str
 
 
-def _again(stored: Stored) -> Iterable[str]:
-    """Every configuration that the directories were started with, to save, and its command."""
-    several = len(stored.studies) > 1
-    parts: list[tuple[str, str, dict[str, Any]]] = []
-    for name, study in stored.studies.items():
+def _configs(analysis: Analysis) -> Iterator[_Config]:
+    """Every configuration that the directories were started with."""
+    several = len(analysis.stored.studies) > 1
+    for name, study in analysis.stored.studies.items():
         word = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
         configs = starts(study)
         for i, config in enumerate(configs, 1):
             file = "study-config" + f"-{word}" * several + f"-{i}" * (len(configs) > 1) + ".yaml"
-            parts.append((file, word if several else "DIR", config))
-    if not parts:
-        yield _tag("p", "No study.yaml is stored beside these results.")
-        return
-    one = len(parts) == 1
-    yield _tag(
-        "p",
-        f"Save the configuration{'s' * (not one)} below, with every option as it was resolved, and"
-        f" run{'' if one else ' one after the other'}:",
-    )
-    lines = [f"python train.py compare --config {file} --out {out}" for file, out, _ in parts]
-    if several:
-        outs = " ".join(dict.fromkeys(out for _, out, _ in parts))
+            text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+            yield _Config(file, word if several else "DIR", text)
+
+
+def _commands(configs: list[_Config], studies: int) -> list[str]:
+    lines = [f"python train.py compare --config {c.file} --out {c.out}" for c in configs]
+    if studies > 1:
+        outs = " ".join(dict.fromkeys(c.out for c in configs))
         lines.append(f"python train.py plot {outs} --out DIR")
-    yield _tag("pre", "\n".join(lines), 'class="command"')
-    for file, _, config in parts:
-        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-        link = html.escape(file)
-        uri = _uri("application/yaml", text.encode())
-        yield f'<p><a download="{link}" href="{uri}">Save {link}</a></p>'
-        yield f"<details {'open' * one}>{_tag('summary', file)}{_tag('pre', text)}</details>"
+    return lines
 
 
-def _machines(stored: Stored) -> Iterable[str]:
-    held = {
-        n: {k: s[k] for k in ("versions", "machine") if k in s} for n, s in stored.studies.items()
+def _machines(analysis: Analysis) -> Iterator[str]:
+    """Versions and machine of each directory."""
+    studies = {
+        name: [study[k] for k in ("versions", "machine") if study.get(k)]
+        for name, study in analysis.stored.studies.items()
     }
-    held = {n: parts for n, parts in held.items() if parts}
-    if held:
-        yield _tag("h2", "Versions and machine")
-    for name, parts in held.items():
-        words = [
-            f"{k} {'none' if v is None else v}" for part in parts.values() for k, v in part.items()
-        ]
-        yield _tag("p", (f"{name}: " if len(held) > 1 else "") + ", ".join(words) + ".")
+    studies = {name: parts for name, parts in studies.items() if parts}
+    for name, parts in studies.items():
+        words = [f"{k} {'none' if v is None else v}" for part in parts for k, v in part.items()]
+        yield (f"{name}: " if len(studies) > 1 else "") + ", ".join(words) + "."

@@ -1,79 +1,155 @@
-"""Parts that the figures share: canvas, lines with bands and hollow points, axes, legend."""
+"""What figures share: one style, colours and markers of models, axes, legends, rendering."""
 
+import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from vision_attn.report.styles import LINES, Look, short
+from vision_attn.models.families import attends
+from vision_attn.report.analysis import CONTROLS, PROTOCOLS
+from vision_attn.report.numbers import FIT, short
 
 __all__ = [
-    "FONT",
+    "LINES",
     "MANY",
     "NAMES",
     "SIZE",
-    "canvas",
+    "Look",
     "handle",
     "legend",
     "line",
     "log_percent",
+    "looks",
     "model_handles",
     "note",
     "percent",
-    "plain",
     "points",
     "render",
     "rotation",
     "sizes",
     "style_handles",
+    "styled",
 ]
 
 SIZE = (5.4, 4.2)
-FONT = 10.5
-NAMES = {
-    "steps": "equal updates",
-    "epochs": "equal epochs",
-    "none": "images as they are",
-    "permuted": "pixels permuted",
-    "shuffled": "labels shuffled",
+
+_STYLE: dict[Any, Any] = {
+    "figure.figsize": SIZE,
+    "figure.constrained_layout.use": True,
+    "figure.labelsize": 10.5,
+    "axes.labelsize": 10.5,
+    "axes.titlesize": 10.5,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.labelsize": 9.5,
+    "ytick.labelsize": 9.5,
+    "legend.fontsize": 9.5,
+    "legend.frameon": False,
+    "legend.title_fontsize": 8,
 }
 
+styled = matplotlib.rc_context(_STYLE)
+"""Decorates a function that draws a figure; `render` applies the same style."""
 
-def render(figure: Figure, kind: str, name: str) -> bytes:
-    """A figure as `png` or `svg`; the same figure gives the same bytes, without date or chance."""
-    content = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": name}):
-        metadata = {"Date": None} if kind == "svg" else None
-        figure.savefig(content, format=kind, dpi=150, metadata=metadata)
-    return content.getvalue()
+LINES = {
+    "steps": "-",
+    "epochs": "--",
+    "none": "-",
+    "permuted": "-.",
+    "shuffled": ":",
+}
+"""Line styles of protocols and controls."""
 
-
-def canvas() -> tuple[Figure, Axes]:
-    """A figure of one pair of axes."""
-    figure = Figure(figsize=SIZE, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    plain(axes)
-    return figure, axes
-
+NAMES = PROTOCOLS | CONTROLS
 
 MANY = 3
 """Models from which on a legend stands below, in fewer words."""
 
 
-def plain(axes: Axes) -> None:
-    """Grid, no box, our letter size."""
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=FONT - 1)
+def render(figure: Figure, name: str, kinds: Sequence[str] = ("svg", "png")) -> dict[str, bytes]:
+    """A figure as `svg` and `png`; the same figure gives the same bytes, without date or chance."""
+    files = {}
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        for kind in kinds:
+            content = io.BytesIO()
+            metadata = {"Date": None} if kind == "svg" else None
+            figure.savefig(content, format=kind, dpi=150, metadata=metadata)
+            files[kind] = content.getvalue()
+    return files
+
+
+# Colours and markers
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour as #rrggbb and a matplotlib marker."""
+
+    colour: str
+    marker: str
+
+
+_KNOWN = {
+    "cnn": ("#0072b2", "o"),
+    "linear": ("#555555", "X"),
+    "vit": ("#d55e00", "s"),
+    "pixel_vit": ("#cc79a7", "D"),
+    "conv_stem_vit": ("#e69f00", "^"),
+    "conv_init_vit": ("#7f3c8d", "v"),
+    "local_vit": ("#a6352b", "P"),
+}
+_CONVOLUTION = ("#56b4e9", "#009e73", "#1b4965", "#5a7d9a", "#66a182")
+_ATTENTION = ("#f28e2b", "#b8336a", "#8c564b", "#e15759", "#9b5de5")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
+_SHADES = (0.0, 0.35, -0.35)
+
+
+def looks(models: Iterable[str], archs: Mapping[str, str]) -> dict[str, Look]:
+    """A look for each label, warm colours for attention, cold ones for convolution.
+
+    It depends on the label and on the model that it stands for. Only where two would look alike
+    does the later one in alphabetical order take the next free marker.
+    """
+    chosen: dict[str, Look] = {}
+    for model in sorted(set(models), key=lambda m: (m not in _KNOWN, m)):
+        look = _look(model, archs.get(model, model))
+        markers = _MARKERS[_MARKERS.index(look.marker) :] + _MARKERS
+        taken = set(chosen.values())
+        free = (Look(look.colour, m) for m in markers if Look(look.colour, m) not in taken)
+        chosen[model] = next(free, look)
+    return chosen
+
+
+def _look(model: str, arch: str) -> Look:
+    if model in _KNOWN:
+        return Look(*_KNOWN[model])
+    number = int.from_bytes(hashlib.blake2b(model.encode(), digest_size=4).digest(), "big")
+    marker = _MARKERS[number // 64 % len(_MARKERS)]
+    if arch in _KNOWN:
+        return Look(_shade(_KNOWN[arch][0], _SHADES[number % len(_SHADES)]), marker)
+    palette = _ATTENTION if attends(arch) else _CONVOLUTION
+    return Look(palette[number % len(palette)], marker)
+
+
+def _shade(colour: str, by: float) -> str:
+    """Towards white (positive) or black (negative)."""
+    r, g, b = (c + by * (1 - c) if by > 0 else c * (1 + by) for c in to_rgb(colour))
+    return to_hex((r, g, b))
+
+
+# Lines and points
 
 
 def line(
@@ -93,6 +169,9 @@ def points(axes: Axes, x: Any, y: Any, fitted: Iterable[float], look: Look) -> N
     axes.scatter(x, y, marker=look.marker, s=36, c=faces, edgecolors=look.colour, zorder=3)
 
 
+# Axes
+
+
 def sizes(axes: Axes, sizes: Iterable[float], label: str = "training images") -> None:
     """A log axis that names the sizes of the study and no others."""
     ticks = sorted({int(s) for s in sizes})
@@ -100,7 +179,7 @@ def sizes(axes: Axes, sizes: Iterable[float], label: str = "training images") ->
     near = any(b / a < 1.6 for a, b in pairwise(ticks))
     axes.set_xticks(ticks, [f"{s:,}" for s in ticks], rotation=45 if near else rotation(len(ticks)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel(label, fontsize=FONT)
+    axes.set_xlabel(label)
 
 
 def rotation(count: int) -> int:
@@ -110,7 +189,7 @@ def rotation(count: int) -> int:
 
 def percent(axes: Axes, label: str) -> None:
     """A share on the vertical axis, in per cent."""
-    axes.set_ylabel(label, fontsize=FONT)
+    axes.set_ylabel(label)
     axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
 
 
@@ -122,7 +201,9 @@ def log_percent(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(
         lambda v, _: f"{100 * v:.3g} %" if f"{v:.0e}"[0] in named else ""
     )
-    axes.tick_params(axis="y", which="minor", labelsize=FONT - 1)
+
+
+# Legends
 
 
 def handle(look: Look, label: str) -> Line2D:
@@ -130,11 +211,11 @@ def handle(look: Look, label: str) -> Line2D:
     return Line2D([], [], color=look.colour, marker=look.marker, label=label)
 
 
-def model_handles(summary: pd.DataFrame, look: dict[str, Look]) -> list[Line2D]:
+def model_handles(summary: pd.DataFrame, look: Mapping[str, Look]) -> list[Line2D]:
     """Each model with its parameters."""
     params = summary.groupby("model")["params"].first()
-    unit = "" if len(look) > MANY else " parameters"
-    return [handle(look[m], f"{m} ({short(params[m])}{unit})") for m in sorted(look)]
+    unit = "" if len(params) > MANY else " parameters"
+    return [handle(look[m], f"{m} ({short(params[m])}{unit})") for m in sorted(params.index)]
 
 
 def style_handles(kinds: pd.Series) -> list[Line2D]:
@@ -159,11 +240,11 @@ def legend(
         width, height = figure.get_size_inches()
         figure.set_size_inches(width, height + 0.2 * max(rows - 3, 0))  # the axes keep theirs
         figure.legend(
-            handles=handles, loc="outside lower center", ncols=columns, frameon=False,
-            fontsize=FONT - 1.5, title=note or None, title_fontproperties={"size": 8},
+            handles=handles, loc="outside lower center", ncols=columns, fontsize=9,
+            title=note or None,
         )  # fmt: skip
     else:
-        axes.legend(handles=handles, frameon=False, fontsize=FONT - 1)
+        axes.legend(handles=handles)
         figure.supxlabel(note, fontsize=8, color="0.35")
 
 
@@ -174,5 +255,5 @@ def note(summary: pd.DataFrame) -> str:
     note = f"mean of {draws} draw{'s' * (counts != [1])}"
     note += ", band: 95 % t interval" if counts[-1] > 1 else ""
     hollow = (summary["fitted"] < 1).any()
-    note += ", hollow: not fitted (train accuracy under 99 %)" if hollow else ""
+    note += f", hollow: not fitted (train accuracy under {FIT})" if hollow else ""
     return note + ("\nin brackets: parameters" if summary["model"].nunique() > MANY else "")

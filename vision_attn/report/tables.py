@@ -1,6 +1,6 @@
-"""The study's tables, once as text cells and then as Markdown, for a terminal, or for a page."""
+"""The tables of a study as text cells, and these as Markdown or for a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,25 +8,29 @@ import pandas as pd
 from rich.console import Group
 from rich.table import Table
 
-from vision_attn.compare.curves import differences, summarise
-from vision_attn.compare.stored import archs
-from vision_attn.report.styles import number, pair
+from vision_attn.report.analysis import Analysis, Comparison, Setting
+from vision_attn.report.numbers import FIT, mean_and_half, times_cell, with_interval
 
 __all__ = [
-    "CONTROLS",
-    "PROTOCOLS",
     "Block",
-    "main_setting",
+    "distances",
+    "failures",
+    "laws",
     "markdown",
+    "matching",
+    "page_blocks",
+    "paired",
     "results_blocks",
+    "split",
     "terminal",
+    "tuning",
 ]
-
-PROTOCOLS = {"steps": "equal updates", "epochs": "equal epochs"}
-CONTROLS = {"none": "", "permuted": "pixels permuted", "shuffled": "labels shuffled"}
 
 _WIDE = 3
 """Models up to which accuracy and gap stand in one table."""
+
+_MEASURES = {"test_acc": ("test", "test accuracy"), "gap": ("gap", "gap")}
+"""Word of a measure in a column's name, and in a title."""
 
 
 @dataclass(frozen=True)
@@ -44,86 +48,52 @@ class Block:
     rows: Sequence[Sequence[str]]
 
 
-def main_setting(results: pd.DataFrame) -> tuple[str, str]:
-    """Protocol and control that the verdict is about: equal updates and none where they are."""
-    good = results[results["status"] == "ok"]
-    held = set(zip(good["protocol"], good["control"], strict=True))
-    order = [(p, c) for c in CONTROLS for p in PROTOCOLS]
-    return min(held, key=lambda s: (order.index(s) if s in order else len(order), s))
-
-
-def results_blocks(results: pd.DataFrame) -> list[Block]:
+def results_blocks(analysis: Analysis) -> list[Block]:
     """Test accuracy and gap by size in per cent, a table a protocol and control.
 
     With many models accuracy and gap are two tables. `*` marks gaps whose runs did not all fit.
     """
-    summary = summarise(results)
-    order = [(c, p) for c in CONTROLS for p in PROTOCOLS]
-    held = set(zip(summary["control"], summary["protocol"], strict=True))
-    keys = sorted(held, key=lambda k: (order.index(k) if k in order else len(order), k))
     blocks = []
-    for control, protocol in keys:
-        at = summary[(summary["control"] == control) & (summary["protocol"] == protocol)]
-        name = ", ".join(
-            w for w in (PROTOCOLS.get(protocol, protocol), CONTROLS.get(control, control)) if w
-        )
-        models = sorted(at["model"].unique())
-        two = pair(models, archs(results))
-        diffs = None
-        if two:
-            diffs = differences(results, *two, "test_acc", protocol=protocol, control=control)
-            diffs = diffs.set_index("size")
-        measures = {"test_acc": "test", "gap": "gap"}
-        groups = [measures] if len(models) <= _WIDE else [{k: v} for k, v in measures.items()]
-        for group in groups:
-            block = _block(at, models, group, diffs if "test_acc" in group else None, two)
-            said = [name] * (len(keys) > 1)
-            said += [{"test": "test accuracy", "gap": "gap"}[w] for w in group.values()] * (
-                len(groups) > 1
-            )
-            blocks.append(Block(", ".join(said).capitalize(), *block))
+    for setting in analysis.settings:
+        models = sorted(setting.of(analysis.summary)["model"].unique())
+        together = len(models) <= _WIDE
+        for group in [list(_MEASURES)] if together else [[m] for m in _MEASURES]:
+            words = [setting.words] if len(analysis.settings) > 1 else []
+            words += [] if together else [_MEASURES[group[0]][1]]
+            block = _results_block(analysis, setting, models, group)
+            blocks.append(Block(", ".join(words).capitalize(), *block))
     return blocks
 
 
-def _block(
-    summary: pd.DataFrame,
-    models: list[str],
-    measures: dict[str, str],
-    diffs: pd.DataFrame | None,
-    two: tuple[str, str] | None,
+def _results_block(
+    analysis: Analysis, setting: Setting, models: Sequence[str], measures: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
     header = ["images", "draws"]
-    for name in measures.values():  # where the title says which, a column is a model
-        header += [f"{m} {name}" if len(measures) > 1 else m for m in models]
-    if diffs is not None and two:
-        header.append(f"{two[0]} - {two[1]}")
+    for measure in measures:  # where the title says which, a column is a model
+        header += [f"{m} {_MEASURES[measure][0]}" if len(measures) > 1 else m for m in models]
+    differences = analysis.accuracy.get(setting) if "test_acc" in measures else None
+    if differences is not None and analysis.comparison:
+        header.append(f"{analysis.comparison.first} - {analysis.comparison.second}")
+        differences = differences.set_index("size")
     rows = []
-    for size, at in summary.groupby("size", sort=True):
+    for size, at in setting.of(analysis.summary).groupby("size", sort=True):
         by_model = at.set_index("model")
         row = [f"{size:,}", str(at["count"].max())]
         for measure in measures:
             for m in models:
-                row.append(value(by_model.loc[m], measure) if m in by_model.index else "")
-        if diffs is not None:
-            row.append(value(diffs.loc[size]) if size in diffs.index else "")
+                known = m in by_model.index
+                row.append(mean_and_half(by_model.loc[m], measure) if known else "")
+        if differences is not None:
+            known = size in differences.index
+            row.append(mean_and_half(differences.loc[size]) if known else "")
         rows.append(row)
     return header, rows
 
 
-def value(row: Any, measure: str | None = None) -> str:
-    """Mean and half-width of the interval in points of per cent; a star where not fitted."""
-    prefix = f"{measure}_" if measure else ""
-    mean, high = row[f"{prefix}mean"], row[f"{prefix}high"]
-    text = number(100 * mean, ".1f")
-    if pd.notna(high):
-        text += f" ± {100 * (high - mean):.1f}"
-    return text + ("*" if measure == "gap" and row["fitted"] < 1 else "")
-
-
-def markdown(results: pd.DataFrame) -> str:
-    """The tables as Markdown, in per cent; `*` marks points whose runs did not all fit."""
+def markdown(analysis: Analysis) -> str:
+    """The results as Markdown, in per cent; `*` marks points whose runs did not all fit."""
     parts = []
-    for block in results_blocks(results):
+    for block in results_blocks(analysis):
         lines = [block.header, ["---:"] * len(block.header), *block.rows]
         text = "".join(
             "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |\n" for line in lines
@@ -132,16 +102,15 @@ def markdown(results: pd.DataFrame) -> str:
     return "\n".join(parts)
 
 
-def terminal(results: pd.DataFrame) -> Group:
+def terminal(analysis: Analysis) -> Group:
     """The same tables for a terminal."""
     tables = []
-    for block in results_blocks(results):
+    for block in results_blocks(analysis):
         title = "accuracy in %, mean ± half of the 95 % interval"
+        stars = "*" in str(block.rows)
         table = Table(
             title=f"{block.title}: {title}" if block.title else title,
-            caption="* not all runs fitted (train accuracy under 99 %)"
-            if "*" in str(block.rows)
-            else None,
+            caption=f"* not all runs fitted (train accuracy under {FIT})" if stars else None,
         )
         for name in block.header:
             table.add_column(name, justify="right")
@@ -149,3 +118,158 @@ def terminal(results: pd.DataFrame) -> Group:
             table.add_row(*row)
         tables.append(table)
     return Group(*tables)
+
+
+def page_blocks(analysis: Analysis) -> list[Block]:
+    """Every table of the page, in order."""
+    blocks = [
+        Block(b.title or "Test accuracy and gap in %", b.header, b.rows)
+        for b in results_blocks(analysis)
+    ]
+    comparison = analysis.comparison
+    if comparison:
+        blocks.append(paired(comparison))
+        if len(analysis.others) > 1:
+            blocks.append(distances(comparison.first, analysis.others))
+        if len(comparison.split):
+            blocks.append(split(comparison))
+    blocks += laws(analysis)
+    blocks.append(matching(analysis))
+    if len(analysis.stored.tuning):
+        blocks.append(tuning(analysis.stored.tuning))
+    return blocks
+
+
+def paired(comparison: Comparison) -> Block:
+    """Two models at each size: difference in points, ratio of errors, multiple of images."""
+    first, second = comparison.first, comparison.second
+    points: Any = comparison.points.set_index("size")
+    gap: Any = comparison.gap.set_index("size")
+    ratio: Any = comparison.ratio.set_index("size")
+    times: Any = comparison.multiplier.set_index("n")
+    rows = []
+    for size in points.index:
+        row = points.loc[size]
+        rows.append(
+            [
+                f"{size:,}",
+                str(int(row["count"])),
+                with_interval(row, "mean", 100, ".1f"),
+                with_interval(gap.loc[size], "mean", 100, ".1f"),
+                with_interval(ratio.loc[size], "ratio", 1, ".2f") if size in ratio.index else "",
+                times_cell(times.loc[size]) if size in times.index else "",
+                "yes" if row["fitted"] == 1 else f"{100 * row['fitted']:.0f} % of runs",
+            ]
+        )
+    header = [
+        "images",
+        "draws",
+        f"{first} - {second}, points",
+        f"gap of {second} - {first}, points",
+        f"error {second} / {first}",
+        f"images {second} / {first}",
+        "both fitted",
+    ]
+    return Block(f"{first} and {second}, paired by draw (95 % intervals)", header, rows)
+
+
+def distances(first: str, others: Mapping[str, pd.DataFrame]) -> Block:
+    """Every other model's difference to the first in points of test accuracy."""
+    tables: dict[str, Any] = {m: t.set_index("size") for m, t in others.items()}
+    sizes = sorted({int(s) for t in tables.values() for s in t.index})
+    rows = [
+        [f"{n:,}", *(mean_and_half(t.loc[n]) if n in t.index else "" for t in tables.values())]
+        for n in sizes
+    ]
+    return Block(f"{first} minus each other model, points", ["images", *others], rows)
+
+
+def split(comparison: Comparison) -> Block:
+    """The difference under equal epochs as the sum of its two parts."""
+    parts = ("total", "undertraining", "generalisation")
+    rows = [
+        [f"{r['size']:,}", str(r["count"]), *(with_interval(r, p, 100, ".1f", p) for p in parts)]
+        for r in comparison.split.to_dict("records")
+    ]
+    difference = f"{comparison.first} minus {comparison.second}"
+    title = f"{difference} under equal epochs, and its two parts, points"
+    header = ["images", "draws", "equal epochs", "from undertraining", "from generalisation"]
+    return Block(title, header, rows)
+
+
+def laws(analysis: Analysis) -> list[Block]:
+    """The fitted laws with their intervals, and each forecast beside what came."""
+    fits, misses = [], []
+    for model, law in analysis.laws.items():
+        span = f"{law.sizes[0]:,} to {law.sizes[-1]:,}"
+        exponent = f"{law.b:.3f} ({law.b_low:.3f} to {law.b_high:.3f})"
+        fits.append([model, f"{law.a:.3g}", exponent, f"{100 * law.c:.1f}", span, str(law.draws)])
+        for f in law.forecast:
+            forecast = f"{100 * f.predicted:.1f} ({100 * f.low:.1f} to {100 * f.high:.1f})"
+            misses.append(
+                [model, f"{f.size:,}", forecast, f"{100 * f.observed:.1f}", f"{100 * f.miss:+.1f}"]
+            )
+    blocks = []
+    if fits:
+        title = "Laws: error = a n^-b + c, with the 95 % interval of b"
+        header = ["model", "a", "b", "c in %", "fitted on images", "draws"]
+        blocks.append(Block(title, header, fits))
+        title = "Forecasts at sizes the laws were not fitted to: test error in %, miss in points"
+        blocks.append(Block(title, ["model", "images", "forecast", "measured", "miss"], misses))
+    if analysis.refused:
+        rows = [[model, reason] for model, reason in analysis.refused.items()]
+        blocks.append(Block("No law", ["model", "reason"], rows))
+    return blocks
+
+
+def matching(analysis: Analysis) -> Block:
+    """Parameters and FLOPs of every model, and what of it was matched."""
+    results, costs = analysis.stored.results, analysis.costs
+    first = results.groupby("model")[
+        [c for c in ("params", "flops", "matched") if c in results]
+    ].first()
+    rows = []
+    for model in sorted(first.index):
+        cost = costs.get(model, {})
+        params, flops = (float(cost.get(k, first.loc[model, k])) for k in ("params", "flops"))
+        matched = str(cost.get("matched") or first.loc[model].get("matched") or "not stored")
+        rows.append([model, f"{params:,.0f}", f"{flops / 1e6:,.2f} M", matched])
+    return Block("Matching", ["model", "parameters", "FLOPs an image", "matched to"], rows)
+
+
+def tuning(tries: pd.DataFrame) -> Block:
+    """The winner of each group of tries, and how many it won against."""
+    group = [c for c in ("model", "size", "steps", "control") if c in tries]
+    counts = tries.groupby(group).size()
+    chosen = tries[tries["chosen"].astype(str).str.lower().isin(("true", "1", "1.0"))]
+    hidden = {*group, "try", "chosen", "status", "val_acc", "val_loss"}
+    free = [str(c) for c in tries if c not in hidden]
+
+    def text(value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:.3g}"
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    rows = [
+        [
+            *(text(r[c]) for c in group),
+            text(int(counts.loc[tuple(r[c] for c in group)])),
+            *(text(r[c]) for c in free),
+            f"{100 * r['val_acc']:.1f}",
+        ]
+        for r in chosen.to_dict("records")
+    ]
+    names = ["images" if c == "size" else c for c in group]
+    header = [*names, "tries", *free, "validation accuracy in %"]
+    return Block("Tuning: what validation chose", header, rows)
+
+
+def failures(analysis: Analysis) -> Block:
+    """The runs that failed, and why."""
+    names = ["model", "size", "draw", "seed", "protocol", "control", "error"]
+    rows = [
+        [f"{r[k]:,}" if k == "size" else "" if pd.isna(r[k]) else str(r[k]) for k in names]
+        for r in analysis.failures.to_dict("records")
+    ]
+    title = f"{len(rows)} run{'s' * (len(rows) != 1)} failed and counts nowhere"
+    return Block(title, names, rows)

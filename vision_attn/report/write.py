@@ -1,42 +1,33 @@
-"""Figures, tables and the page, from stored results alone."""
+"""Figures, tables and the page as files, from stored results alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
 
-from vision_attn.compare.curves import protocol_split, select, summarise
 from vision_attn.compare.join import join
-from vision_attn.compare.laws import data_multiplier
-from vision_attn.compare.stored import Stored, read_results
+from vision_attn.compare.stored import Stored
 from vision_attn.errors import UserError
 from vision_attn.files import write_bytes, write_text
-from vision_attn.report import details
-from vision_attn.report.figures import gallery, laws
-from vision_attn.report.page import MARK, Picture, page
+from vision_attn.report.analysis import Analysis, analyse
+from vision_attn.report.figures import figures
+from vision_attn.report.page import MARK, page
 from vision_attn.report.plotting import render
-from vision_attn.report.remarks import about_controls, about_one, about_split
-from vision_attn.report.sentences import verdict
-from vision_attn.report.styles import pair
-from vision_attn.report.tables import (
-    Block,
-    main_setting,
-    markdown,
-    results_blocks,
-    terminal,
-)
+from vision_attn.report.tables import markdown
 
-__all__ = ["markdown", "read_results", "report", "terminal"]
+__all__ = ["report"]
 
 
-def report(roots: Path | Sequence[Path], out: Path | None = None) -> pd.DataFrame:
-    """Write figures, tables and report.html; returns the results that they show.
+def report(
+    roots: Path | Sequence[Path], out: Path | None = None, kinds: Sequence[str] = ("svg", "png")
+) -> Analysis:
+    """Write figures, tables and report.html; returns what they show.
 
     Args:
         roots: the directory of a study, or several that are joined.
         out: where to; a study's own directory by default, needed where several are joined.
+        kinds: of the figures; the page holds them as `svg` whether or not they are kept as such.
 
     Raises:
         UserError: nothing to show, directories that do not fit together, or an `out` that holds
@@ -52,31 +43,38 @@ def report(roots: Path | Sequence[Path], out: Path | None = None) -> pd.DataFram
     if not own:
         _check_place(place)
     stored = join(roots)
-    fits = laws(stored.results)
-    drawn = gallery(stored, fits[0])
-    svgs = {plot.name: render(plot.figure, "svg", plot.name) for plot in drawn}
-    pictures = [
-        Picture(p.title, p.caption, p.alt, svgs[p.name], tall=wide < high)
-        for p in drawn
-        for wide, high in [p.figure.get_size_inches()]
-    ]
-    text = _page(stored, pictures, details.laws(*fits))
+    analysis = analyse(stored)
+    pictures = {
+        picture: render(picture.figure, picture.name, ("svg", *(k for k in kinds if k != "svg")))
+        for picture in figures(analysis)
+    }
+    text = page(analysis, {picture: files["svg"] for picture, files in pictures.items()})
     place.mkdir(parents=True, exist_ok=True)
+    _write_tables(place, analysis)
+    if not own:
+        _write_sources(place, stored)
+    for picture, files in pictures.items():
+        for kind in kinds:
+            write_bytes(place / f"{picture.name}.{kind}", files[kind])
+    write_text(place / "report.html", text)
+    return analysis
+
+
+def _write_tables(place: Path, analysis: Analysis) -> None:
+    stored = analysis.stored
     for name, table in (("training", stored.training), ("attention", stored.attention)):
         if len(table):  # so that the page can be made again where the cells are not
             write_text(place / f"{name}.csv", _csv(table))
-    if not own:
-        write_text(place / "results.csv", _csv(stored.results))
-        if len(stored.tuning):
-            write_text(place / "tuning.csv", _csv(stored.tuning))
-        write_text(place / "studies.yaml", yaml.safe_dump(stored.studies, sort_keys=False))
-    write_text(place / "summary.csv", _csv(summarise(stored.results)))
-    write_text(place / "table.md", markdown(stored.results))
-    for plot in drawn:
-        write_bytes(place / f"{plot.name}.png", render(plot.figure, "png", plot.name))
-        write_bytes(place / f"{plot.name}.svg", svgs[plot.name])
-    write_text(place / "report.html", text)
-    return stored.results
+    write_text(place / "summary.csv", _csv(analysis.summary))
+    write_text(place / "table.md", markdown(analysis))
+
+
+def _write_sources(place: Path, stored: Stored) -> None:
+    """What a report of its own can be made of again, without the directories."""
+    write_text(place / "results.csv", _csv(stored.results))
+    if len(stored.tuning):
+        write_text(place / "tuning.csv", _csv(stored.tuning))
+    write_text(place / "studies.yaml", yaml.safe_dump(stored.studies, sort_keys=False))
 
 
 def _csv(table: pd.DataFrame) -> str:
@@ -91,35 +89,3 @@ def _check_place(out: Path) -> None:
     joined = (out / "studies.yaml").is_file() and not (out / "study.yaml").exists()
     if not joined or not file.is_file() or MARK.encode() not in file.read_bytes():
         raise UserError(f"out {out} exists and is no joined report; choose a new directory")
-
-
-def _page(stored: Stored, pictures: Sequence[Picture], laws_of: Sequence[Block]) -> str:
-    results = stored.results
-    protocol, control = main_setting(results)
-    where: Any = {"protocol": protocol, "control": control}
-    main = summarise(select(results, protocol, control))
-    models = sorted(main["model"].unique())
-    two = pair(models, stored.archs)
-    blocks: list[Block] = [
-        Block(b.title or "Test accuracy and gap in %", b.header, b.rows)
-        for b in results_blocks(results)
-    ]
-    remarks = about_controls(summarise(results))
-    sentences = about_one(main)
-    title = f"{models[0]} on growing training sets"
-    if two:
-        title = f"{two[0]} and {two[1]} on growing training sets"
-        sentences = verdict(results, *two, **where)
-        times = data_multiplier(results, *two, **where)
-        blocks.append(details.pairs(results, *two, times, **where))
-        if len(models) > 2:
-            blocks.append(details.distances(results, two[0], models, **where))
-        parts = protocol_split(results, *two, control=control)
-        if len(parts):
-            blocks.append(details.split(parts, *two))
-            remarks.append(about_split(parts, *two))
-    blocks += laws_of
-    blocks.append(details.matching(results, stored.studies))
-    if len(stored.tuning):
-        blocks.append(details.tuning(stored.tuning))
-    return page(stored, title, sentences, remarks, pictures, blocks)
