@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from torch.testing import assert_close
 
 from vision_attn.compare import figures, panels
-from vision_attn.compare.curves import protocol_split, summarise
 from vision_attn.compare.draw import log_percent, percent, render
-from vision_attn.compare.laws import fit_law
 from vision_attn.compare.styles import looks
+from vision_attn.stats.paired import protocol_split, summarise
+from vision_attn.stats.power_law import fit_law
 
 SIZES = (100, 200, 400, 800, 1600, 3200)
 

@@ -17,13 +17,14 @@ MAY: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "ops": BASE,
+    "stats": BASE,
     "layers": BASE | {"ops"},
     "models": BASE | {"ops", "layers"},
     "data": BASE | {"ops"},
     "training": BASE | {"ops", "layers", "models", "data"},
 }
 MAY["explain"] = MAY["training"] | {"training"}
-MAY["compare"] = MAY["explain"] | {"explain"}
+MAY["compare"] = MAY["explain"] | {"explain", "stats"}
 MAY["commands"] = MAY["compare"] | {"compare"}
 MAY["cli"] = {"errors", "training", "commands", "vision_attn"}
 

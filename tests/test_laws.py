@@ -12,10 +12,11 @@ from scipy import optimize
 from sklearn.isotonic import isotonic_regression
 from torch.testing import assert_close
 
-from vision_attn.compare.laws import crossing, data_multiplier, errors_of, fit_law, reliance
-from vision_attn.compare.leastsq import profile
-from vision_attn.compare.resample import draws_of, falling, resample_means
 from vision_attn.errors import UserError
+from vision_attn.stats.leastsq import profile
+from vision_attn.stats.multiplier import crossing, data_multiplier
+from vision_attn.stats.power_law import errors_of, fit_law, reliance
+from vision_attn.stats.resample import draws_of, falling, resample_means
 
 SIZES = np.array([100, 200, 500, 1000, 3000, 10000])
 T2 = 4.302652729696142

@@ -18,9 +18,9 @@ import yaml
 from made_study import failed, pairs, row, stored, study
 
 from vision_attn.cli import main
-from vision_attn.compare.curves import differences
 from vision_attn.compare.report import read_results, report
 from vision_attn.compare.store import COLUMNS
+from vision_attn.stats.paired import differences
 
 SIZES = (250, 500, 1000, 2500, 5000, 10000)
 VOID = {"meta", "link", "img"}

@@ -9,8 +9,8 @@ import pytest
 
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
-from vision_attn.compare.curves import summarise
 from vision_attn.compare.report import markdown, read_results
+from vision_attn.stats.paired import summarise
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from made_study import failed, pairs, row, table
 
-from vision_attn.compare.curves import complete, differences, error_ratio, summarise
-from vision_attn.compare.laws import data_multiplier
 from vision_attn.compare.remarks import about_controls, about_one, about_split
 from vision_attn.compare.styles import is_attention, looks, number, pair, short
 from vision_attn.compare.verdict import better, growth, overfitting, verdict
 from vision_attn.compare.words import images
+from vision_attn.stats.multiplier import data_multiplier
+from vision_attn.stats.paired import complete, differences, error_ratio, summarise
 
 T1 = 12.706204736432095
 """Student's t at 97.5 % for 1 degree of freedom."""

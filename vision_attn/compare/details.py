@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from vision_attn.compare.curves import differences, error_ratio
-from vision_attn.compare.laws import PowerLaw
 from vision_attn.compare.styles import number
 from vision_attn.compare.tables import Block, value
 from vision_attn.compare.words import unbounded
+from vision_attn.stats.paired import differences, error_ratio
+from vision_attn.stats.power_law import PowerLaw
 
 __all__ = ["distances", "laws", "matching", "pairs", "split", "tuning"]
 

@@ -7,12 +7,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from vision_attn.compare import figures, panels
-from vision_attn.compare.curves import protocol_split, select, summarise
-from vision_attn.compare.laws import PowerLaw, data_multiplier, errors_of, fit_law
 from vision_attn.compare.stored import Stored
 from vision_attn.compare.styles import pair
 from vision_attn.compare.tables import main_setting
 from vision_attn.errors import UserError
+from vision_attn.stats.multiplier import data_multiplier
+from vision_attn.stats.paired import protocol_split, select, summarise
+from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
 
 __all__ = ["Drawn", "gallery", "laws"]
 

@@ -8,11 +8,9 @@ import pandas as pd
 import yaml
 
 from vision_attn.compare import details
-from vision_attn.compare.curves import protocol_split, select, summarise
 from vision_attn.compare.draw import render
 from vision_attn.compare.gallery import gallery, laws
 from vision_attn.compare.join import join
-from vision_attn.compare.laws import data_multiplier
 from vision_attn.compare.page import MARK, Picture, page
 from vision_attn.compare.remarks import about_controls, about_one, about_split
 from vision_attn.compare.stored import Stored, read_results
@@ -27,6 +25,8 @@ from vision_attn.compare.tables import (
 from vision_attn.compare.verdict import verdict
 from vision_attn.errors import UserError
 from vision_attn.files import write_bytes, write_text
+from vision_attn.stats.multiplier import data_multiplier
+from vision_attn.stats.paired import protocol_split, select, summarise
 
 __all__ = ["markdown", "read_results", "report", "terminal"]
 

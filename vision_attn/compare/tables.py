@@ -8,9 +8,9 @@ import pandas as pd
 from rich.console import Group
 from rich.table import Table
 
-from vision_attn.compare.curves import differences, summarise
 from vision_attn.compare.stored import archs
 from vision_attn.compare.styles import number, pair
+from vision_attn.stats.paired import differences, summarise
 
 __all__ = [
     "CONTROLS",

@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vision_attn.compare.curves import differences, error_ratio, select
-from vision_attn.compare.laws import crossing, data_multiplier
 from vision_attn.compare.words import (
     by_points,
     change,
@@ -18,6 +16,8 @@ from vision_attn.compare.words import (
     points_with,
     times,
 )
+from vision_attn.stats.multiplier import crossing, data_multiplier
+from vision_attn.stats.paired import differences, error_ratio, select
 
 __all__ = ["better", "growth", "overfitting", "verdict"]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pandas as pd
 
-from vision_attn.compare.curves import interval
 from vision_attn.compare.styles import number
+from vision_attn.stats.paired import interval
 
 __all__ = [
     "by_points",

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from torch.testing import assert_close
 
-from vision_attn.compare.curves import (
+from vision_attn.stats.paired import (
     MEASURES,
     complete,
     differences,
