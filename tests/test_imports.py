@@ -24,8 +24,9 @@ MAY: dict[str, set[str]] = {
     "training": BASE | {"ops", "layers", "models", "data"},
 }
 MAY["explain"] = MAY["training"] | {"training"}
+MAY["claims"] = MAY["explain"] | {"explain", "stats"}
 MAY["compare"] = MAY["explain"] | {"explain", "stats"}
-MAY["commands"] = MAY["compare"] | {"compare"}
+MAY["commands"] = MAY["compare"] | {"claims", "compare"}
 MAY["cli"] = {"errors", "training", "commands", "vision_attn"}
 
 
