@@ -17,15 +17,17 @@ MAY: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "ops": BASE,
+    "stats": BASE,
     "layers": BASE | {"ops"},
     "models": BASE | {"ops", "layers"},
     "data": BASE | {"ops"},
     "training": BASE | {"ops", "layers", "models", "data"},
 }
 MAY["explain"] = MAY["training"] | {"training"}
-MAY["compare"] = MAY["explain"] | {"explain"}
+MAY["claims"] = MAY["explain"] | {"explain", "stats"}
+MAY["compare"] = MAY["explain"] | {"explain", "stats"}
 MAY["report"] = MAY["compare"] | {"compare"}
-MAY["commands"] = MAY["report"] | {"report"}
+MAY["commands"] = MAY["report"] | {"claims", "report"}
 MAY["cli"] = {"errors", "training", "commands", "vision_attn"}
 
 

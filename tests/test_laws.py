@@ -12,10 +12,11 @@ from scipy import optimize
 from sklearn.isotonic import isotonic_regression
 from torch.testing import assert_close
 
-from vision_attn.compare.laws import crossing, data_multiplier, errors_of, fit_law, reliance
-from vision_attn.compare.leastsq import profile
-from vision_attn.compare.resample import draws_of, falling, resample_means
 from vision_attn.errors import UserError
+from vision_attn.stats.leastsq import profile
+from vision_attn.stats.multiplier import crossing, data_multiplier
+from vision_attn.stats.power_law import errors_of, fit_law, reliance
+from vision_attn.stats.resample import draws_of, falling, resample_means
 
 SIZES = np.array([100, 200, 500, 1000, 3000, 10000])
 T2 = 4.302652729696142
@@ -68,6 +69,15 @@ def test_draws_are_the_largest_table_without_holes() -> None:
     np.testing.assert_allclose(got["cnn"][1], want["cnn"].iloc[:3])
     np.testing.assert_allclose(got["vit"][1], want["vit"].iloc[:3, :-1])
     assert draws_of(table, ["cnn", "linear"]) == {}
+
+
+def test_of_two_tables_of_one_size_the_one_with_more_draws_counts() -> None:
+    """Three sizes of 4 draws or four sizes of 3 draws: twelve runs both times."""
+    table = made({"vit": lambda n: n**-0.5}, draws=4, noise=0.1)
+    last = (table["size"] == 1000) & (table["draw"] == 2)
+    sizes, errors = draws_of(table[(table["size"] <= 1000) & ~last], ["vit"])["vit"]
+    assert sizes.tolist() == [100, 200, 500]
+    assert errors.shape == (4, 3)
 
 
 # Laws
@@ -147,6 +157,49 @@ def test_one_draw_takes_its_interval_from_the_residuals() -> None:
     three = fit_law(SIZES, 3 * SIZES**-0.5 * np.array([[0.9], [1.0], [1.1]]), hold_out=0)
     assert three.source == "draws"
     np.testing.assert_allclose((three.b_low, three.b_high), 0.5, atol=1e-3)  # only `a` varies
+
+
+def test_one_draw_leaves_as_many_freedoms_as_sizes_beyond_three() -> None:
+    """Misses at four sizes have one degree of freedom, so the curves are scattered by Student's t
+    with one, whose upper quartile is 1, times the square root of the sum of squared misses.
+    """
+    n = SIZES[:4].astype(float)
+    a, b, c = 5.0, 0.5, 0.1
+    power = n**-b
+    slopes = np.stack([power, -a * power * np.log(n), np.ones(4)], 1) / (a * power + c)[:, None]
+    hat = slopes @ np.linalg.pinv(slopes)
+    miss = 0.005 * np.linalg.svd(np.eye(4) - hat)[0][:, 0]  # no law is nearer than the true one
+    law = fit_law(n, (a * power + c) * np.exp(miss), hold_out=0, resamples=4000)
+    fits = law.resampled
+    curves = fits[:, :1] * n ** -fits[:, 1:2] + fits[:, 2:]
+    off = np.median(np.abs(np.log(curves / law(n))), axis=0)
+    np.testing.assert_allclose(off, 0.005 * np.sqrt(np.diag(hat)), rtol=0.1)
+
+
+def test_resampled_laws_lie_about_the_law_of_the_mean_error() -> None:
+    """The geometric mean of the draws, 0.91 of the mean error, is not what a law is fitted to."""
+    law = fit_law(SIZES, 3 * SIZES**-0.5 * np.array([[0.5], [1.0], [1.5]]), hold_out=0)
+    np.testing.assert_allclose(np.median(law.resampled[:, 0]) / law.a, 1, atol=0.04)
+
+
+def test_a_forecast_has_the_noise_of_a_mean_over_the_draws() -> None:
+    """Its logarithm varies as the law does and as a mean of as many further runs does."""
+    logs = np.linspace(-0.2, 0.2, 41)[:, None]
+    law = fit_law(SIZES, 3 * SIZES**-0.5 * np.exp(logs), resamples=4000)
+    half = 1.96 * logs.std(ddof=1) * (1 / 41 + 1 / 41) ** 0.5
+    for entry in law.forecast:
+        np.testing.assert_allclose(np.log(entry.high / entry.low) / 2, half, rtol=0.1)
+
+
+def test_sizes_come_in_any_order() -> None:
+    results = made({"vit": lambda n: 2 * n**-0.4 + 0.1}, noise=0.02)
+    sizes, errors = errors_of(results, "vit")
+    weights, order = np.arange(1.0, 7.0), np.array([3, 0, 5, 1, 4, 2])
+    sorted_, mixed = (fit_law(sizes[o], errors[:, o], weights[o]) for o in (np.arange(6), order))
+    assert mixed.sizes == (100, 200, 500, 1000)
+    assert mixed.held_out == (3000, 10000)
+    assert (mixed.a, mixed.b, mixed.c) == (sorted_.a, sorted_.b, sorted_.c)
+    assert mixed.forecast == sorted_.forecast
 
 
 def test_errors_of_results_and_the_seed() -> None:
@@ -278,6 +331,15 @@ def test_a_crossing_near_the_end_may_lie_beyond_it() -> None:
     assert "none up to 10,000" in got.text
     assert astuple(got) == astuple(crossing(results, "cnn", "vit"))
     assert astuple(got) != astuple(crossing(results, "cnn", "vit", seed=1))
+
+
+def test_intervals_end_at_the_outer_resamples() -> None:
+    """Of two resamples the lower is the lower limit and the median, the upper the upper limit."""
+    results = made({"cnn": lambda n: 3 * n**-0.4, "vit": meets(700)}, noise=0.02)
+    got = crossing(results, "cnn", "vit", resamples=2)
+    assert got.low == got.median < got.high
+    times = data_multiplier(results, "cnn", "vit", resamples=2).iloc[1:4]
+    assert (times["low"] < times["high"]).all()
 
 
 def test_crossing_of_one_draw_and_of_nothing() -> None:

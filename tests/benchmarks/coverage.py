@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from vision_attn.compare.curves import differences, error_ratio, interval, protocol_split
-from vision_attn.compare.laws import crossing, data_multiplier, errors_of, fit_law, reliance
+from vision_attn.stats.multiplier import crossing, data_multiplier
+from vision_attn.stats.paired import differences, error_ratio, interval, protocol_split
+from vision_attn.stats.power_law import errors_of, fit_law, reliance
 
 SIZES = np.array([250, 500, 1000, 2500, 5000, 10000, 30000])
 TIMES, MEETS = 2.5, 1500

@@ -1,8 +1,9 @@
 """Colours and markers of models, and the ticks of the axes."""
 
+import pytest
 from matplotlib.figure import Figure
 
-from vision_attn.report.plotting import looks, percent
+from vision_attn.report.plotting import log_percent, looks, percent
 
 ARCHS = {"vit_large": "vit", "local_vit_r1": "local_vit"}
 
@@ -29,3 +30,18 @@ def test_a_tick_between_whole_per_cents_is_not_rounded() -> None:
     percent(axes, "gap")
     name = axes.yaxis.get_major_formatter()
     assert [name(v) for v in (0.0, 0.575, 0.6, 1.0)] == ["0 %", "57.5 %", "60 %", "100 %"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "named"), [(0.1, 0.39, "23456789"), (0.1, 0.99, "23457"), (0.01, 0.99, "25")]
+)
+def test_the_longer_a_log_axis_the_fewer_ticks_have_names(
+    low: float, high: float, named: str
+) -> None:
+    axes = Figure().subplots()
+    axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    log_percent(axes)
+    name = axes.yaxis.get_minor_formatter()
+    want = [f"{d}0 %" if str(d) in named else "" for d in range(2, 10)]
+    assert [name(d / 10) for d in range(2, 10)] == want

@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vision_attn.compare.curves import (
+from vision_attn.compare.stored import Stored
+from vision_attn.errors import UserError
+from vision_attn.models.families import attends
+from vision_attn.stats.multiplier import Crossing, crossing, data_multiplier
+from vision_attn.stats.paired import (
     differences,
     error_ratio,
     interval,
@@ -18,17 +22,7 @@ from vision_attn.compare.curves import (
     select,
     summarise,
 )
-from vision_attn.compare.laws import (
-    Crossing,
-    PowerLaw,
-    crossing,
-    data_multiplier,
-    errors_of,
-    fit_law,
-)
-from vision_attn.compare.stored import Stored
-from vision_attn.errors import UserError
-from vision_attn.models.families import attends
+from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
 
 __all__ = [
     "CONTROLS",

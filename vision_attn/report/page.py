@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from vision_attn.compare.identity import starts
 from vision_attn.report.analysis import Analysis
@@ -30,7 +29,7 @@ def page(analysis: Analysis, pictures: Mapping[Picture, bytes]) -> str:
     """
     configs = list(_configs(analysis))
     return _template().render(
-        mark=Markup(MARK),
+        mark=MARK,
         title=_title(analysis),
         facts=_facts(analysis),
         verdict=[answer.text for answer in verdict(analysis)],

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vision_attn.explain.diagnose_common import (
+from vision_attn.claims.common import (
     COLOURS,
     Claim,
     Settings,
@@ -18,7 +18,7 @@ from vision_attn.explain.diagnose_common import (
     slope,
     span,
 )
-from vision_attn.explain.diagnose_models import WIDTH, Key, Models
+from vision_attn.claims.models import WIDTH, Key, Models
 from vision_attn.explain.observe import Heads, observe
 
 __all__ = ["measure_scale", "score_measures", "softmax_gradient"]

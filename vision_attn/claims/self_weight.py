@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from vision_attn.explain.diagnose_common import (
+from vision_attn.claims.common import (
     COLOURS,
     Claim,
     Settings,
@@ -15,7 +15,7 @@ from vision_attn.explain.diagnose_common import (
     line,
     span,
 )
-from vision_attn.explain.diagnose_models import Key, Models
+from vision_attn.claims.models import Key, Models
 from vision_attn.explain.measures import attention_measures
 
 __all__ = ["measure_self", "verdict"]

@@ -9,8 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from vision_attn.errors import UserError
-from vision_attn.explain.diagnose_common import (
+from vision_attn.claims.common import (
     COLOURS,
     Claim,
     Settings,
@@ -19,8 +18,9 @@ from vision_attn.explain.diagnose_common import (
     interval,
     span,
 )
-from vision_attn.explain.diagnose_models import WIDTH, Key, Models
-from vision_attn.explain.diagnose_shift import LENGTH, shift_rows
+from vision_attn.claims.models import WIDTH, Key, Models
+from vision_attn.claims.shift import LENGTH, shift_rows
+from vision_attn.errors import UserError
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.tokens import image_to_patches, patches_to_image
 

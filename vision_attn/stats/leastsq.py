@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import optimize
 
-from vision_attn.compare.resample import Floats
+from vision_attn.stats.resample import Floats
 
 __all__ = ["least_squares", "profile"]
 

@@ -11,18 +11,18 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
+from vision_attn.claims import run
+from vision_attn.claims.common import Claim, Settings, Summary, interval, slope, span
+from vision_attn.claims.convolution import measure_conv
+from vision_attn.claims.cost import PeakMemory
+from vision_attn.claims.models import Key, Models, permute_patches
+from vision_attn.claims.order import change_of_logits
+from vision_attn.claims.scale import score_measures, softmax_gradient
+from vision_attn.claims.self_weight import verdict
+from vision_attn.claims.shift import shift_error
 from vision_attn.cli import main
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.errors import UserError
-from vision_attn.explain import diagnostics
-from vision_attn.explain.diagnose_common import Claim, Settings, Summary, interval, slope, span
-from vision_attn.explain.diagnose_conv import measure_conv
-from vision_attn.explain.diagnose_cost import PeakMemory
-from vision_attn.explain.diagnose_models import Key, Models, permute_patches
-from vision_attn.explain.diagnose_order import change_of_logits
-from vision_attn.explain.diagnose_scale import score_measures, softmax_gradient
-from vision_attn.explain.diagnose_self import verdict
-from vision_attn.explain.diagnose_shift import shift_error
 from vision_attn.models import create_model
 
 TINY = Settings(
@@ -86,10 +86,10 @@ def test_scores_by_hand() -> None:
 def test_shift_of_sines_is_a_rotation_and_of_others_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shift_error(12, 50, 7) < 1e-13
     assert torch.get_default_dtype() == torch.float32
-    from vision_attn.explain import diagnose_shift
+    from vision_attn.claims import shift
 
-    right = diagnose_shift.sincos_1d
-    monkeypatch.setattr(diagnose_shift, "sincos_1d", lambda p, dim: right(p**1.01, dim))
+    right = shift.sincos_1d
+    monkeypatch.setattr(shift, "sincos_1d", lambda p, dim: right(p**1.01, dim))
     assert shift_error(12, 50, 7) > 1e-3
 
 
@@ -174,7 +174,7 @@ def test_peak_memory_counts_what_lives_at_one_time() -> None:
 
 @pytest.fixture(scope="module")
 def claims() -> list[Claim]:
-    return diagnostics.diagnose(load(DataConfig()), TINY, device=CPU)
+    return run.diagnose(load(DataConfig()), TINY, device=CPU)
 
 
 def test_everything_in_small(claims: list[Claim], tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_everything_in_small(claims: list[Claim], tmp_path: Path) -> None:
     assert memory["full, matrix", 144] > 2 * memory["full, fused", 144]
     assert all(c.seconds > 0 and c.answers for c in claims)
 
-    diagnostics.write(claims, TINY, tmp_path / "new")
+    run.write(claims, TINY, tmp_path / "new")
     names = {p.name for p in (tmp_path / "new").iterdir()}
     assert {f"{c.name}.png" for c in claims} | {"diagnose.json", "diagnose.md"} <= names
     for claim in claims:
@@ -225,9 +225,7 @@ def test_command(
     claims: list[Claim],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        diagnostics, "diagnose", lambda *_, show, **__: [show(c) or c for c in claims]
-    )
+    monkeypatch.setattr(run, "diagnose", lambda *_, show, **__: [show(c) or c for c in claims])
     assert main(["diagnose", "--quick"]) == 0
     said = capsys.readouterr().out
     assert "Without positions a random permutation" in " ".join(said.split())
@@ -268,7 +266,7 @@ def test_other_images_join_the_self_weight(tmp_path: Path) -> None:
     source = load(DataConfig(name="folder", root=str(tmp_path)))
     models = Models(source, TINY, CPU)
     assert (models.patch, models.tokens) == (2, 48)
-    from vision_attn.explain.diagnose_self import measure_self
+    from vision_attn.claims.self_weight import measure_self
 
     digits = Models(load(DataConfig()), TINY, CPU)
     claim = measure_self([digits, models], TINY)

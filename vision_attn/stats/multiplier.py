@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from vision_attn.compare.resample import Floats, draws_of, falling, resample_means
+from vision_attn.stats.resample import Floats, draws_of, falling, resample_means
 
 __all__ = ["Crossing", "crossing", "data_multiplier"]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vision_attn.explain.diagnose_common import (
+from vision_attn.claims.common import (
     COLOURS,
     Claim,
     Settings,

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from vision_attn.explain.diagnose_common import (
+from vision_attn.claims.common import (
     COLOURS,
     Claim,
     Settings,
@@ -16,7 +16,7 @@ from vision_attn.explain.diagnose_common import (
     slope,
     span,
 )
-from vision_attn.explain.diagnose_models import Models
+from vision_attn.claims.models import Models
 from vision_attn.layers.conv import AttentionConv2d
 
 __all__ = ["measure_conv"]

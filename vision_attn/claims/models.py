@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
 
+from vision_attn.claims.common import Settings, one_thread
 from vision_attn.data.folder import Files
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
-from vision_attn.explain.diagnose_common import Settings, one_thread
 from vision_attn.explain.measures import some_images
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.tokens import image_to_patches, patches_to_image

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from torch.testing import assert_close
 
-from vision_attn.compare.curves import (
+from vision_attn.stats.paired import (
     MEASURES,
     complete,
     differences,
@@ -212,6 +212,21 @@ def test_a_run_without_errors_has_no_ratio() -> None:
         *(("vit", 20, d, 0, "ok", acc, True) for d, acc in enumerate((0.8, 0.8))),
     )
     (row,) = error_ratio(table, "cnn", "vit").to_dict("records")
+    assert row["count"] == 2
+    assert np.isnan([row["ratio"], row["low"], row["high"]]).all()
+
+
+def test_a_seed_without_errors_leaves_its_draw_without_a_ratio() -> None:
+    """The mean of a draw whose other seed has a ratio is no mean of what remains."""
+    rows = [
+        (m, 20, draw, seed, "ok", 1 - error, True)
+        for (m, draw), errors in {
+            ("cnn", 0): (0.0, 0.1), ("cnn", 1): (0.1, 0.2),
+            ("vit", 0): (0.1, 0.3), ("vit", 1): (0.2, 0.4),
+        }.items()
+        for seed, error in enumerate(errors)
+    ]  # fmt: skip
+    (row,) = error_ratio(results(*rows), "cnn", "vit").to_dict("records")
     assert row["count"] == 2
     assert np.isnan([row["ratio"], row["low"], row["high"]]).all()
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vision_attn.compare.curves import select
+from vision_attn.stats.paired import select
 
 __all__ = ["Floats", "draws_of", "falling", "resample_means"]
 

@@ -11,18 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from vision_attn.compare.leastsq import least_squares, profile
-from vision_attn.compare.reach import Crossing, crossing, data_multiplier
-from vision_attn.compare.resample import Floats, draws_of, resample_means
 from vision_attn.errors import UserError
+from vision_attn.stats.leastsq import least_squares, profile
+from vision_attn.stats.resample import Floats, draws_of, resample_means
 
 __all__ = [
-    "Crossing",
     "Forecast",
     "PowerLaw",
     "Reliance",
-    "crossing",
-    "data_multiplier",
     "errors_of",
     "fit_law",
     "reliance",

@@ -14,15 +14,15 @@ import pandas as pd
 import torch
 from rich.table import Table
 
+from vision_attn.claims.common import Claim, Settings, Summary
+from vision_attn.claims.convolution import measure_conv
+from vision_attn.claims.cost import measure_cost
+from vision_attn.claims.models import Models
+from vision_attn.claims.order import measure_order
+from vision_attn.claims.scale import measure_scale
+from vision_attn.claims.self_weight import measure_self
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
-from vision_attn.explain.diagnose_common import Claim, Settings, Summary
-from vision_attn.explain.diagnose_conv import measure_conv
-from vision_attn.explain.diagnose_cost import measure_cost
-from vision_attn.explain.diagnose_models import Models
-from vision_attn.explain.diagnose_order import measure_order
-from vision_attn.explain.diagnose_scale import measure_scale
-from vision_attn.explain.diagnose_self import measure_self
 from vision_attn.files import as_json, write_bytes, write_text
 
 __all__ = ["FULL", "QUICK", "check_out", "diagnose", "terminal", "write"]
