@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from vision_attn.compare.runs import complete
 from vision_attn.compare.store import COLUMNS
-from vision_attn.stats.paired import complete
 
 
 def row(

@@ -13,8 +13,9 @@ from torch.testing import assert_close
 
 from vision_attn.compare import figures, panels
 from vision_attn.compare.draw import log_percent, percent, render
+from vision_attn.compare.runs import select, summarise
 from vision_attn.compare.styles import looks
-from vision_attn.stats.paired import protocol_split, summarise
+from vision_attn.stats.paired import protocol_split
 from vision_attn.stats.power_law import fit_law
 
 SIZES = (100, 200, 400, 800, 1600, 3200)
@@ -119,11 +120,17 @@ def test_multiplier_marks_bounds() -> None:
     assert figures.multiplier(made[:0], "cnn", "vit") is None
 
 
+def split(rows: list[Any]) -> pd.DataFrame:
+    return protocol_split(
+        *(select(table(rows), p, "none") for p in ("epochs", "steps")), "cnn", "vit"
+    )
+
+
 def test_parts_of_the_split_add_up() -> None:
     rows = pairs(20, [0.5, 0.6], [0.4, 0.45]) + pairs(50, [0.7, 0.7], [0.8, 0.8])
     rows += pairs(20, [0.4, 0.4], [0.1, 0.2], protocol="epochs")
     rows += pairs(50, [0.6, 0.6], [0.5, 0.5], protocol="epochs")
-    figure = figures.protocol_split(protocol_split(table(rows), "cnn", "vit"), "cnn", "vit")
+    figure = figures.protocol_split(split(rows), "cnn", "vit")
     assert figure is not None
     same, under = figure.axes[0].containers[:2]
     assert_close([b.get_height() for b in same], [12.5, -10.0])
@@ -131,8 +138,7 @@ def test_parts_of_the_split_add_up() -> None:
     assert_close([b.get_y() for b in under], [12.5, 0.0])  # parts of two signs are not stacked
     total = figure.axes[0].containers[2].lines[0]
     assert_close(list(total.get_ydata()), [25.0, 10.0])
-    nothing = protocol_split(table(pairs(20, [0.5], [0.4])), "cnn", "vit")
-    assert figures.protocol_split(nothing, "cnn", "vit") is None
+    assert figures.protocol_split(split(pairs(20, [0.5], [0.4])), "cnn", "vit") is None
 
 
 def test_capacity_needs_variants_of_other_cost() -> None:

@@ -10,7 +10,7 @@ import pytest
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
 from vision_attn.compare.report import markdown, read_results
-from vision_attn.stats.paired import summarise
+from vision_attn.compare.runs import summarise
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -21,8 +21,8 @@ from torch.testing import assert_close
 from vision_attn.cli import main
 from vision_attn.compare.figures import against_size
 from vision_attn.compare.report import _check_place, markdown, read_results, report, terminal
+from vision_attn.compare.runs import summarise
 from vision_attn.errors import UserError
-from vision_attn.stats.paired import summarise
 
 T1, T2 = 12.706204736432095, 4.302652729696142
 """Student's t at 97.5 % for 1 and 2 degrees of freedom."""

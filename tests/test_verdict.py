@@ -9,11 +9,12 @@ import pytest
 from made_study import failed, pairs, row, table
 
 from vision_attn.compare.remarks import about_controls, about_one, about_split
+from vision_attn.compare.runs import complete, select, summarise
 from vision_attn.compare.styles import is_attention, looks, number, pair, short
 from vision_attn.compare.verdict import better, growth, overfitting, verdict
 from vision_attn.compare.words import images
 from vision_attn.stats.multiplier import data_multiplier
-from vision_attn.stats.paired import complete, differences, error_ratio, summarise
+from vision_attn.stats.paired import differences, error_ratio
 
 T1 = 12.706204736432095
 """Student's t at 97.5 % for 1 degree of freedom."""
@@ -176,6 +177,10 @@ def test_growth_has_the_multiple_of_images(row: tuple[Any, ...], said: str) -> N
     assert f"for the error that cnn has at 1,000 images vit {said}" in text
 
 
+def runs(rows: list[Any], protocol: str = "steps") -> pd.DataFrame:
+    return select(table(rows), protocol, "none")
+
+
 ROWS = [
     *pairs(20, [0.5, 0.52], [0.4, 0.41]),
     *pairs(50, [0.7, 0.72], [0.5, 0.63]),
@@ -184,7 +189,7 @@ ROWS = [
 
 
 def test_verdict_has_the_numbers_of_the_statistics() -> None:
-    results = table([*ROWS, failed("vit", 90, 5)])
+    results = runs([*ROWS, failed("vit", 90, 5)])
     who, over, grows = verdict(results, "cnn", "vit")
     first = differences(results, "cnn", "vit").iloc[0]
     assert who.startswith("With equal updates, cnn is better than vit at 20 and 90 images: by")
@@ -205,9 +210,9 @@ def test_verdict_has_the_numbers_of_the_statistics() -> None:
 
 
 def test_verdict_of_other_protocols_and_of_nothing_shared() -> None:
-    epochs = table(pairs(20, [0.5, 0.5], [0.25, 0.25], protocol="epochs"))
+    epochs = runs(pairs(20, [0.5, 0.5], [0.25, 0.25], protocol="epochs"), "epochs")
     assert verdict(epochs, "cnn", "vit", protocol="epochs")[0].startswith("With equal epochs, cnn")
-    apart = table([row("cnn", 20, 0, 0.5), row("vit", 50, 0, 0.5)])
+    apart = runs([row("cnn", 20, 0, 0.5), row("vit", 50, 0, 0.5)])
     assert verdict(apart, "cnn", "vit") == [
         "cnn and vit have no draw of the same size in common, so there is nothing to compare."
     ]
@@ -222,13 +227,13 @@ def test_seeds_are_averaged_within_their_draw() -> None:
         for d in (0, 1)
         for seed in (0, 1)
     ]  # fmt: skip
-    grows = verdict(table(rows), "cnn", "vit")[2]
+    grows = verdict(runs(rows), "cnn", "vit")[2]
     assert "(change +10.0, 95 % interval +10.0 to +10.0, 2 draws)" in grows
 
 
 def test_no_error_at_all_gives_no_ratio() -> None:
     rows = [*pairs(20, [0.5, 0.6], [0.4, 0.5]), *pairs(50, [1.0, 1.0], [0.8, 0.9])]
-    grows = verdict(table(rows), "cnn", "vit")[2]
+    grows = verdict(runs(rows), "cnn", "vit")[2]
     assert "ratio of errors" not in grows
     assert "from 10.0 to 15.0" in grows
 

@@ -14,13 +14,11 @@ from vision_attn.stats.power_law import PowerLaw
 __all__ = ["distances", "laws", "matching", "pairs", "split", "tuning"]
 
 
-def pairs(
-    results: pd.DataFrame, first: str, second: str, multiplier: pd.DataFrame, **where: str
-) -> Block:
+def pairs(runs: pd.DataFrame, first: str, second: str, multiplier: pd.DataFrame) -> Block:
     """Two models at each size: difference in points, ratio of errors, multiple of images."""
-    table: Any = differences(results, first, second, "test_acc", **where).set_index("size")
-    gap: Any = differences(results, second, first, "gap", **where).set_index("size")
-    ratio: Any = error_ratio(results, first, second, **where).set_index("size")
+    table: Any = differences(runs, first, second).set_index("size")
+    gap: Any = differences(runs, second, first, "gap").set_index("size")
+    ratio: Any = error_ratio(runs, first, second).set_index("size")
     times: Any = multiplier.set_index("n")
     rows = []
     for size in table.index:
@@ -48,12 +46,10 @@ def pairs(
     return Block(f"{first} and {second}, paired by draw (95 % intervals)", header, rows)
 
 
-def distances(results: pd.DataFrame, first: str, models: Sequence[str], **where: str) -> Block:
+def distances(runs: pd.DataFrame, first: str, models: Sequence[str]) -> Block:
     """Every other model's difference to the first in points of test accuracy."""
     others = [m for m in models if m != first]
-    tables: dict[str, Any] = {
-        m: differences(results, first, m, "test_acc", **where).set_index("size") for m in others
-    }
+    tables: dict[str, Any] = {m: differences(runs, first, m).set_index("size") for m in others}
     sizes = sorted({int(s) for t in tables.values() for s in t.index})
     rows = [
         [f"{n:,}", *(value(t.loc[n]) if n in t.index else "" for t in tables.values())]

@@ -7,12 +7,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from vision_attn.compare import figures, panels
+from vision_attn.compare.runs import select, summarise
 from vision_attn.compare.stored import Stored
 from vision_attn.compare.styles import pair
 from vision_attn.compare.tables import main_setting
 from vision_attn.errors import UserError
 from vision_attn.stats.multiplier import data_multiplier
-from vision_attn.stats.paired import protocol_split, select, summarise
+from vision_attn.stats.paired import protocol_split
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
 
 __all__ = ["Drawn", "gallery", "laws"]
@@ -68,8 +69,9 @@ def gallery(stored: Stored, fits: Mapping[str, PowerLaw]) -> list[Drawn]:
     ]
     two = pair(main["model"], stored.archs)
     if two:
-        times = data_multiplier(results, *two, protocol=protocol, control=control)
-        parts = protocol_split(results, *two, control=control)
+        times = data_multiplier(select(results, protocol, control), *two)
+        epochs, steps = (select(results, name, control) for name in ("epochs", "steps"))
+        parts = protocol_split(epochs, steps, *two)
         found += [
             (
                 "multiplier",
@@ -163,11 +165,10 @@ def _said(summary: pd.DataFrame, measure: str, *, error: bool = False) -> str:
 def laws(results: pd.DataFrame) -> tuple[dict[str, PowerLaw], dict[str, str]]:
     """The law of each model, or why it has none."""
     found, refused = {}, {}
-    protocol, control = main_setting(results)
-    for model in sorted(select(results, protocol, control)["model"].unique()):
-        sizes, errors = errors_of(results, model, protocol=protocol, control=control)
+    runs = select(results, *main_setting(results))
+    for model in sorted(runs["model"].unique()):
         try:
-            found[model] = fit_law(sizes, errors)
+            found[model] = fit_law(*errors_of(runs, model))
         except UserError as e:
             refused[model] = str(e)
     return found, refused

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
@@ -13,6 +12,7 @@ from vision_attn.compare.gallery import gallery, laws
 from vision_attn.compare.join import join
 from vision_attn.compare.page import MARK, Picture, page
 from vision_attn.compare.remarks import about_controls, about_one, about_split
+from vision_attn.compare.runs import select, summarise
 from vision_attn.compare.stored import Stored, read_results
 from vision_attn.compare.styles import pair
 from vision_attn.compare.tables import (
@@ -26,7 +26,7 @@ from vision_attn.compare.verdict import verdict
 from vision_attn.errors import UserError
 from vision_attn.files import write_bytes, write_text
 from vision_attn.stats.multiplier import data_multiplier
-from vision_attn.stats.paired import protocol_split, select, summarise
+from vision_attn.stats.paired import protocol_split
 
 __all__ = ["markdown", "read_results", "report", "terminal"]
 
@@ -96,8 +96,8 @@ def _check_place(out: Path) -> None:
 def _page(stored: Stored, pictures: Sequence[Picture], laws_of: Sequence[Block]) -> str:
     results = stored.results
     protocol, control = main_setting(results)
-    where: Any = {"protocol": protocol, "control": control}
-    main = summarise(select(results, protocol, control))
+    runs = select(results, protocol, control)
+    main = summarise(runs)
     models = sorted(main["model"].unique())
     two = pair(models, stored.archs)
     blocks: list[Block] = [
@@ -109,12 +109,13 @@ def _page(stored: Stored, pictures: Sequence[Picture], laws_of: Sequence[Block])
     title = f"{models[0]} on growing training sets"
     if two:
         title = f"{two[0]} and {two[1]} on growing training sets"
-        sentences = verdict(results, *two, **where)
-        times = data_multiplier(results, *two, **where)
-        blocks.append(details.pairs(results, *two, times, **where))
+        sentences = verdict(runs, *two, protocol=protocol)
+        times = data_multiplier(runs, *two)
+        blocks.append(details.pairs(runs, *two, times))
         if len(models) > 2:
-            blocks.append(details.distances(results, two[0], models, **where))
-        parts = protocol_split(results, *two, control=control)
+            blocks.append(details.distances(runs, two[0], models))
+        epochs, steps = (select(results, name, control) for name in ("epochs", "steps"))
+        parts = protocol_split(epochs, steps, *two)
         if len(parts):
             blocks.append(details.split(parts, *two))
             remarks.append(about_split(parts, *two))

@@ -8,9 +8,10 @@ import pandas as pd
 from rich.console import Group
 from rich.table import Table
 
+from vision_attn.compare.runs import select, summarise
 from vision_attn.compare.stored import archs
 from vision_attn.compare.styles import number, pair
-from vision_attn.stats.paired import differences, summarise
+from vision_attn.stats.paired import differences
 
 __all__ = [
     "CONTROLS",
@@ -71,8 +72,7 @@ def results_blocks(results: pd.DataFrame) -> list[Block]:
         two = pair(models, archs(results))
         diffs = None
         if two:
-            diffs = differences(results, *two, "test_acc", protocol=protocol, control=control)
-            diffs = diffs.set_index("size")
+            diffs = differences(select(results, protocol, control), *two).set_index("size")
         measures = {"test_acc": "test", "gap": "gap"}
         groups = [measures] if len(models) <= _WIDE else [{k: v} for k, v in measures.items()]
         for group in groups:

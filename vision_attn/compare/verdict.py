@@ -1,7 +1,5 @@
 """The study's answer in three sentences, made from its numbers; the words follow the intervals."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -17,43 +15,36 @@ from vision_attn.compare.words import (
     times,
 )
 from vision_attn.stats.multiplier import crossing, data_multiplier
-from vision_attn.stats.paired import differences, error_ratio, select
+from vision_attn.stats.paired import changes, differences, error_ratio
 
 __all__ = ["better", "growth", "overfitting", "verdict"]
 
 _BUDGET = {"steps": "With equal updates", "epochs": "With equal epochs"}
 
 
-def verdict(
-    results: pd.DataFrame,
-    first: str,
-    second: str,
-    *,
-    protocol: str = "steps",
-    control: str = "none",
-) -> list[str]:
+def verdict(runs: pd.DataFrame, first: str, second: str, *, protocol: str = "steps") -> list[str]:
     """Three sentences: who is better, who overfits, whether the difference shrinks as images grow.
 
     `first` and `second` are names of models; differences are paired by draw. Where an interval
     contains 0 the two are not told apart, and where there is one draw there is no interval.
+    `runs` are the finished ones of one protocol and control.
     """
-    where: Any = {"protocol": protocol, "control": control}
-    accuracy = differences(results, first, second, "test_acc", **where)
+    accuracy = differences(runs, first, second)
     if accuracy.empty:
         nothing = f"{first} and {second} have no draw of the same size in common"
         return [f"{nothing}, so there is nothing to compare."]
-    gap = differences(results, second, first, "gap", **where)
+    gap = differences(runs, second, first, "gap")
     at = [int(s) for s in accuracy["size"]]
-    pairs = _pairs(results, first, second, at[0], at[-1], where)
+    pairs = changes(runs, first, second, at[0], at[-1])
     return [
         f"{_BUDGET[protocol]}, {better(accuracy, first, second)}",
         overfitting(gap, first, second),
         growth(
             accuracy,
-            error_ratio(results, first, second, **where),
+            error_ratio(runs, first, second),
             pairs,
-            data_multiplier(results, first, second, **where),
-            crossing(results, first, second, **where).text,
+            data_multiplier(runs, first, second),
+            crossing(runs, first, second).text,
             first,
             second,
         ),
@@ -125,7 +116,7 @@ def growth(
     Args:
         accuracy: `differences` of the test accuracy.
         ratio: `error_ratio`.
-        pairs: columns points and log_ratio, their change, a row a draw that has both sizes.
+        pairs: `changes` from the smallest size to the largest.
         multiplier: `data_multiplier`.
         meeting: what `crossing` says.
         first, second: the two models.
@@ -161,23 +152,3 @@ def growth(
         at = images(unfitted["size"])
         text += f"; at {at} not all runs fitted, so undertraining can be a part of it"
     return text + "."
-
-
-def _pairs(
-    results: pd.DataFrame, first: str, second: str, small: int, large: int, where: dict[str, str]
-) -> pd.DataFrame:
-    """The change between two sizes in each draw, of (draw, seed) that both models have at both."""
-    good = select(results, **where)
-    good = good[good["model"].isin((first, second)) & good["size"].isin((small, large))]
-    accuracy = good.astype({"test_acc": float}).pivot_table(
-        index=["draw", "seed"], columns=["model", "size"], values="test_acc"
-    )
-    error = 1 - accuracy.dropna()
-    logs = np.log(error.where(error > 0))
-
-    def grown(table: Any) -> Any:
-        by_size = table[second] - table[first]
-        return by_size[large] - by_size[small]
-
-    changes = {"points": grown(error), "log_ratio": grown(logs)}
-    return pd.DataFrame(changes).groupby("draw").mean()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from vision_attn.compare.styles import number
-from vision_attn.stats.paired import interval
+from vision_attn.stats.intervals import interval
 
 __all__ = [
     "by_points",
