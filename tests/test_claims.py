@@ -11,15 +11,14 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from vision_attn.claims import run
-from vision_attn.claims.common import Claim, Settings, Summary, interval, slope, span
+from vision_attn.claims import order, run
+from vision_attn.claims.common import Claim, Settings, Summary, span
 from vision_attn.claims.convolution import measure_conv
 from vision_attn.claims.cost import PeakMemory
 from vision_attn.claims.models import Key, Models, permute_patches
-from vision_attn.claims.order import change_of_logits
+from vision_attn.claims.order import change_of_logits, shift_error
 from vision_attn.claims.scale import score_measures, softmax_gradient
 from vision_attn.claims.self_weight import verdict
-from vision_attn.claims.shift import shift_error
 from vision_attn.cli import main
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.errors import UserError
@@ -36,15 +35,7 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def test_interval_slope_and_their_words() -> None:
-    mean, low, high = interval([1.0, 2.0, 3.0])
-    assert (mean, low, high) == pytest.approx((2, 2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5))
-    assert interval([5.0])[0] == 5
-    assert math.isnan(interval([5.0])[1])
-    assert slope([1, 2, 3], [3, 5, 7]) == pytest.approx((2, 2, 2))
-    middle, low, high = slope([0, 1, 2, 3], [0, 1, 1, 2])  # residual variance 0.1, sum of squares 5
-    assert middle == pytest.approx(0.6)
-    assert high - middle == pytest.approx(middle - low) == pytest.approx(4.302653 * 0.02**0.5)
+def test_words_of_an_interval() -> None:
     assert span((1.234, 1.0, 1.5)) == "1.23 [1.00, 1.50]"
     assert span((0.5, 0.25, 0.75), 0, 100) == "50 [25, 75]"
 
@@ -86,10 +77,8 @@ def test_scores_by_hand() -> None:
 def test_shift_of_sines_is_a_rotation_and_of_others_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shift_error(12, 50, 7) < 1e-13
     assert torch.get_default_dtype() == torch.float32
-    from vision_attn.claims import shift
-
-    right = shift.sincos_1d
-    monkeypatch.setattr(shift, "sincos_1d", lambda p, dim: right(p**1.01, dim))
+    right = order.sincos_1d
+    monkeypatch.setattr(order, "sincos_1d", lambda p, dim: right(p**1.01, dim))
     assert shift_error(12, 50, 7) > 1e-3
 
 
@@ -102,9 +91,9 @@ def test_order_matters_only_with_positions(patch: int) -> None:
         model = create_model("vit", img_size=(4, 6), in_chans=1, num_classes=5,
                              args={"patch_size": patch, "depth": 2, "embed_dim": 8, "num_heads": 1,
                                    "pos_embed": positions}).eval()  # fmt: skip
-        change = change_of_logits(model, x, order, patch)
+        change = change_of_logits(model, x, order)
         assert low <= change < high
-        assert change_of_logits(model, x, torch.arange(len(order)), patch) == 0
+        assert change_of_logits(model, x, torch.arange(len(order))) == 0
         assert next(model.parameters()).dtype == torch.float32
 
 

@@ -1,110 +1,31 @@
-"""Intervals, summaries and paired differences, against numbers worked out by hand."""
+"""Paired differences, ratios and their changes, against numbers worked out by hand."""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 from torch.testing import assert_close
 
-from vision_attn.stats.paired import (
-    MEASURES,
-    complete,
-    differences,
-    error_ratio,
-    interval,
-    protocol_split,
-    summarise,
-)
+from vision_attn.stats.paired import changes, differences, error_ratio, protocol_split
 
 T1, T2 = 12.706204736432095, 4.302652729696142
 """Student's t at 97.5 % for 1 and 2 degrees of freedom, from printed tables."""
 
 
-def results(*rows: tuple[str, int, int, int, str, float, bool]) -> pd.DataFrame:
-    """Rows of (model, size, draw, seed, status, test_acc, fitted); other measures follow."""
-    columns = ["model", "size", "draw", "seed", "status", "test_acc", "fitted"]
-    table = pd.DataFrame(rows, columns=columns)
-    table["train_acc"] = table["test_acc"] + 0.25
-    table["gap"] = 0.25
-    table["test_loss"] = 1 - table["test_acc"]
-    table["train_loss"] = 0.125 * table["test_loss"]
-    return table.assign(params=101, flops=1009)
-
-
-@pytest.mark.parametrize(
-    ("values", "mean", "std", "half"),
-    [
-        ([0.4, 0.6], 0.5, 0.02**0.5, T1 * 0.1),
-        ([0.4, 0.5, 0.9], 0.6, 0.07**0.5, T2 * (0.07 / 3) ** 0.5),
-        ([0.25, 0.25, 0.25], 0.25, 0.0, 0.0),
-    ],
-)
-def test_interval(values: list[float], mean: float, std: float, half: float) -> None:
-    assert_close(interval(values), (mean, mean - half, mean + half, std))
-
-
-def test_interval_at_another_level() -> None:
-    mean, low, high, _ = interval([1.0, 2.0, 3.0], level=0.9)
-    assert_close((mean, low, high), (2.0, 2 - 2.919985580 / 3**0.5, 2 + 2.919985580 / 3**0.5))
-
-
-def test_one_value_has_no_spread() -> None:
-    mean, *rest = interval([0.5])
-    assert mean == 0.5
-    assert np.isnan(rest).all()
-
-
-def test_seeds_of_a_draw_are_averaged_first() -> None:
-    table = results(
-        ("vit", 20, 0, 0, "ok", 0.3, True),
-        ("vit", 20, 0, 1, "ok", 0.5, True),
-        ("vit", 20, 1, 0, "ok", 0.6, False),
-        ("vit", 20, 1, 1, "ok", 0.6, True),
-    )
-    (row,) = summarise(table).to_dict("records")
-    assert row["count"] == 2
-    assert row["fitted"] == 0.75
-    half = T1 * 0.1
-    want = {"mean": 0.5, "low": 0.5 - half, "high": 0.5 + half, "std": 0.02**0.5}
-    assert_close({k: row[f"test_acc_{k}"] for k in want}, want)
-    want |= {"mean": 0.75, "low": 0.75 - half, "high": 0.75 + half}
-    assert_close({k: row[f"train_acc_{k}"] for k in want}, want)
-    assert_close(row["test_loss_mean"], 0.5)
-    assert_close((row["gap_mean"], row["gap_std"]), (0.25, 0.0))
-    assert_close(row["loss_gap_mean"], -0.875 * 0.5)
-    assert (row["params"], row["flops"]) == (101, 1009)
-
-
-def test_failed_cells_do_not_count() -> None:
-    table = results(
-        ("cnn", 20, 0, 0, "ok", 0.7, True),
-        ("cnn", 20, 1, 0, "failed", 0.1, False),
-        ("cnn", 50, 0, 0, "failed", 0.1, False),
-        ("vit", 20, 0, 0, "ok", 0.4, True),
-    )
-    got = summarise(table)
-    assert got[["model", "size", "count"]].to_numpy().tolist() == [["cnn", 20, 1], ["vit", 20, 1]]
-    assert_close(got["test_acc_mean"].tolist(), [0.7, 0.4])
-    assert got["fitted"].tolist() == [1.0, 1.0]
-    spread = [f"{m}_{k}" for m in MEASURES for k in ("low", "high", "std")]
-    assert got[spread].isna().to_numpy().all()
-
-
-def test_rows_come_by_model_and_rising_size() -> None:
-    table = results(*((m, n, 0, 0, "ok", 0.5, True) for n in (100, 9, 20) for m in ("vit", "cnn")))
-    got = summarise(table)[["model", "size"]].to_numpy().tolist()
-    assert got == [[m, n] for m in ("cnn", "vit") for n in (9, 20, 100)]
+def runs(*rows: tuple[str, int, int, int, float, bool]) -> pd.DataFrame:
+    """Rows of (model, size, draw, seed, test_acc, fitted)."""
+    columns = ["model", "size", "draw", "seed", "test_acc", "fitted"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def test_differences_are_paired_by_draw() -> None:
-    table = results(
-        ("cnn", 20, 0, 0, "ok", 0.9, True),
-        ("cnn", 20, 1, 0, "ok", 0.5, True),
-        ("cnn", 20, 2, 0, "ok", 0.7, True),
-        ("vit", 20, 2, 0, "ok", 0.4, True),
-        ("vit", 20, 0, 0, "ok", 0.7, True),
-        ("vit", 20, 1, 0, "ok", 0.4, True),
+    table = runs(
+        ("cnn", 20, 0, 0, 0.9, True),
+        ("cnn", 20, 1, 0, 0.5, True),
+        ("cnn", 20, 2, 0, 0.7, True),
+        ("vit", 20, 2, 0, 0.4, True),
+        ("vit", 20, 0, 0, 0.7, True),
+        ("vit", 20, 1, 0, 0.4, True),
     )
     (row,) = differences(table, "cnn", "vit", "test_acc").to_dict("records")
     half = T2 * (0.01 / 3) ** 0.5  # of 0.2, 0.1 and 0.3
@@ -115,14 +36,13 @@ def test_differences_are_paired_by_draw() -> None:
 
 
 def test_a_pair_needs_both() -> None:
-    table = results(
-        ("cnn", 20, 0, 0, "ok", 0.9, True),
-        ("vit", 20, 0, 0, "failed", 0.1, True),
-        ("cnn", 20, 1, 0, "ok", 0.8, True),
-        ("vit", 20, 1, 0, "ok", 0.5, True),
-        ("cnn", 50, 0, 0, "ok", 0.9, True),
-        ("vit", 99, 0, 0, "ok", 0.9, True),
-        ("vit", 50, 1, 0, "ok", 0.9, True),
+    table = runs(
+        ("cnn", 20, 0, 0, 0.9, True),
+        ("cnn", 20, 1, 0, 0.8, True),
+        ("vit", 20, 1, 0, 0.5, True),
+        ("cnn", 50, 0, 0, 0.9, True),
+        ("vit", 99, 0, 0, 0.9, True),
+        ("vit", 50, 1, 0, 0.9, True),
     )
     got = differences(table, "cnn", "vit", "test_acc")
     assert got["size"].tolist() == [20]
@@ -132,58 +52,36 @@ def test_a_pair_needs_both() -> None:
 
 
 def test_differences_of_models_that_never_met() -> None:
-    table = results(("cnn", 20, 0, 0, "ok", 0.9, True))
+    table = runs(("cnn", 20, 0, 0, 0.9, True))
     got = differences(table, "cnn", "vit", "test_acc")
     assert got.columns.tolist() == ["size", "count", "mean", "low", "high", "fitted"]
     assert got.empty
     assert error_ratio(table, "cnn", "vit").columns.tolist() == [
         "size", "count", "ratio", "low", "high",
     ]  # fmt: skip
-    assert protocol_split(table, "cnn", "vit").empty
+    split = protocol_split(table, table, "cnn", "vit")
+    assert split.columns[:4].tolist() == ["size", "count", "total", "total_low"]
+    assert split.empty
+    assert changes(table, "cnn", "vit", 20, 50).empty
+    assert differences(table[:0], "cnn", "vit").empty
 
 
 def test_pairs_share_the_seed_too() -> None:
     """Seed 1 of draw 0 has no partner, and would move the mean from 0.2 to 0.1."""
-    table = results(
-        ("cnn", 20, 0, 0, "ok", 0.9, True),
-        ("cnn", 20, 0, 1, "ok", 0.7, True),
-        ("vit", 20, 0, 0, "ok", 0.7, False),
-        ("vit", 20, 0, 2, "ok", 0.2, True),
+    table = runs(
+        ("cnn", 20, 0, 0, 0.9, True),
+        ("cnn", 20, 0, 1, 0.7, True),
+        ("vit", 20, 0, 0, 0.7, False),
+        ("vit", 20, 0, 2, 0.2, True),
     )
     (row,) = differences(table, "cnn", "vit").to_dict("records")
     assert_close((row["mean"], row["fitted"]), (0.2, 0.5))
 
 
-def test_a_protocol_and_a_control_stand_apart() -> None:
-    old = results(("vit", 20, 0, 0, "ok", 0.4, True), ("cnn", 20, 0, 0, "ok", 0.5, True))
-    new = pd.concat(
-        [old, old.assign(protocol="epochs", test_acc=[0.1, 0.3]), old.assign(control="permuted")]
-    )
-    got = summarise(new)
-    assert got[["model", "protocol", "control"]].to_numpy().tolist() == [
-        [m, p, c]
-        for m in ("cnn", "vit")
-        for p, c in (("epochs", "none"), ("steps", "none"), ("steps", "permuted"))
-    ]
-    assert (got["count"] == 1).all()
-    assert_close(differences(new, "cnn", "vit")["mean"].tolist(), [0.1])
-    assert_close(differences(new, "cnn", "vit", protocol="epochs")["mean"].tolist(), [0.2])
-    assert differences(new, "cnn", "vit", control="shuffled").empty
-
-
-@pytest.mark.parametrize("held", [None, np.nan, ""])
-def test_results_of_an_earlier_version_are_completed(held: Any) -> None:
-    old = results(("vit", 20, 0, 0, "ok", 0.4, True), ("vit", 50, 0, 0, "ok", 0.4, True))
-    got = complete(old if held is None else old.assign(protocol=[held, "epochs"], control=held))
-    assert got["protocol"].tolist() == ["steps", "steps" if held is None else "epochs"]
-    assert got["control"].tolist() == ["none", "none"]
-    assert "protocol" not in old
-
-
 def test_error_ratio_is_a_geometric_mean_of_pairs() -> None:
-    table = results(
-        *(("cnn", 20, d, 0, "ok", 1 - e, True) for d, e in enumerate((0.1, 0.2, 0.4))),
-        *(("vit", 20, d, 0, "ok", 1 - e, True) for d, e in enumerate((0.2, 0.2, 0.4 * 2**0.5))),
+    table = runs(
+        *(("cnn", 20, d, 0, 1 - e, True) for d, e in enumerate((0.1, 0.2, 0.4))),
+        *(("vit", 20, d, 0, 1 - e, True) for d, e in enumerate((0.2, 0.2, 0.4 * 2**0.5))),
     )
     (row,) = error_ratio(table, "cnn", "vit").to_dict("records")
     half = T2 * np.log(2) * 0.5 / 3**0.5  # of 1, 0 and 1/2 times log 2
@@ -196,9 +94,7 @@ def test_error_ratio_is_a_geometric_mean_of_pairs() -> None:
 
 def test_parallel_lines_have_one_ratio_while_points_shrink() -> None:
     error = {(m, n): k * n**-0.5 for m, k in (("cnn", 3.0), ("vit", 4.5)) for n in (50, 100, 400)}
-    table = results(
-        *((m, n, d, 0, "ok", 1 - e, True) for (m, n), e in error.items() for d in (0, 1))
-    )
+    table = runs(*((m, n, d, 0, 1 - e, True) for (m, n), e in error.items() for d in (0, 1)))
     ratio = error_ratio(table, "cnn", "vit")
     for column in ("ratio", "low", "high"):
         assert_close(ratio[column].tolist(), [1.5] * 3)
@@ -207,9 +103,9 @@ def test_parallel_lines_have_one_ratio_while_points_shrink() -> None:
 
 
 def test_a_run_without_errors_has_no_ratio() -> None:
-    table = results(
-        *(("cnn", 20, d, 0, "ok", acc, True) for d, acc in enumerate((0.9, 1.0))),
-        *(("vit", 20, d, 0, "ok", acc, True) for d, acc in enumerate((0.8, 0.8))),
+    table = runs(
+        *(("cnn", 20, d, 0, acc, True) for d, acc in enumerate((0.9, 1.0))),
+        *(("vit", 20, d, 0, acc, True) for d, acc in enumerate((0.8, 0.8))),
     )
     (row,) = error_ratio(table, "cnn", "vit").to_dict("records")
     assert row["count"] == 2
@@ -219,29 +115,34 @@ def test_a_run_without_errors_has_no_ratio() -> None:
 def test_a_seed_without_errors_leaves_its_draw_without_a_ratio() -> None:
     """The mean of a draw whose other seed has a ratio is no mean of what remains."""
     rows = [
-        (m, 20, draw, seed, "ok", 1 - error, True)
+        (m, 20, draw, seed, 1 - error, True)
         for (m, draw), errors in {
             ("cnn", 0): (0.0, 0.1), ("cnn", 1): (0.1, 0.2),
             ("vit", 0): (0.1, 0.3), ("vit", 1): (0.2, 0.4),
         }.items()
         for seed, error in enumerate(errors)
     ]  # fmt: skip
-    (row,) = error_ratio(results(*rows), "cnn", "vit").to_dict("records")
+    (row,) = error_ratio(runs(*rows), "cnn", "vit").to_dict("records")
     assert row["count"] == 2
     assert np.isnan([row["ratio"], row["low"], row["high"]]).all()
 
 
 def test_protocol_split_adds_up() -> None:
-    """Draw 2 lacks a cell. Totals 0.4 and 0.2, under equal updates 0.1 and 0.1."""
+    """Of draw 2 a run is missing. Totals 0.4 and 0.2, under equal updates 0.1 and 0.1."""
     accuracy = {
         ("cnn", "steps"): (0.9, 0.8, 0.9), ("vit", "steps"): (0.8, 0.7, 0.1),
         ("cnn", "epochs"): (0.7, 0.6, 0.9), ("vit", "epochs"): (0.3, 0.4),
     }  # fmt: skip
-    table = pd.concat(
-        results(*((m, 20, d, 0, "ok", a, True) for d, a in enumerate(draws))).assign(protocol=p)
-        for (m, p), draws in accuracy.items()
-    )
-    (row,) = protocol_split(table, "cnn", "vit").to_dict("records")
+    epochs, steps = (
+        runs(*(
+            (m, 20, d, 0, a, True)
+            for (m, p), draws in accuracy.items()
+            if p == protocol
+            for d, a in enumerate(draws)
+        ))
+        for protocol in ("epochs", "steps")
+    )  # fmt: skip
+    (row,) = protocol_split(epochs, steps, "cnn", "vit").to_dict("records")
     half = T1 * 0.1
     want: dict[str, float] = {"size": 20, "count": 2}
     want |= {"total": 0.3, "total_low": 0.3 - half, "total_high": 0.3 + half}
@@ -249,3 +150,26 @@ def test_protocol_split_adds_up() -> None:
     want |= {"undertraining_high": 0.2 + half}
     want |= dict.fromkeys(("generalisation", "generalisation_low", "generalisation_high"), 0.1)
     assert_close(row, want)
+
+
+def test_changes_of_a_difference_between_two_sizes() -> None:
+    """Seeds are averaged; draw 1 has a run without errors at the larger size, draw 2 no pair."""
+    error = {
+        ("cnn", 20): {(0, 0): 0.4, (0, 1): 0.2, (1, 0): 0.4, (2, 0): 0.4},
+        ("vit", 20): {(0, 0): 0.5, (0, 1): 0.4, (1, 0): 0.5, (2, 0): 0.5},
+        ("cnn", 50): {(0, 0): 0.1, (0, 1): 0.2, (1, 0): 0.0, (2, 0): 0.2},
+        ("vit", 50): {(0, 0): 0.3, (0, 1): 0.2, (1, 0): 0.3},
+        ("cnn", 70): {(0, 0): 0.9},
+    }
+    table = runs(*(
+        (m, n, draw, seed, 1 - e, True)
+        for (m, n), draws in error.items()
+        for (draw, seed), e in draws.items()
+    ))  # fmt: skip
+    got = changes(table, "cnn", "vit", 20, 50)
+    assert got.index.tolist() == [0, 1]
+    assert_close(got["points"].tolist(), [-0.05, 0.2])  # of 0.1 and -0.2, and 0.2
+    want = (np.log(3 / 1.25) + np.log(1 / 2)) / 2
+    assert_close(got["log_ratio"].tolist(), [want, np.nan], equal_nan=True)
+    back = changes(table, "vit", "cnn", 20, 50)
+    assert_close(back["points"].tolist(), [0.05, -0.2])

@@ -76,7 +76,7 @@ def test_the_change_is_of_draws_with_both_sizes() -> None:
 
 STATISTICS = (
     "summarise", "differences", "error_ratio", "data_multiplier", "crossing", "protocol_split",
-    "fit_law", "interval", "errors_of",
+    "fit_law", "interval", "errors_of", "changes",
 )  # fmt: skip
 
 
@@ -104,6 +104,7 @@ def test_every_statistic_is_computed_once(tmp_path: Path, monkeypatch: pytest.Mo
         "crossing": 1,
         "protocol_split": 1,
         "errors_of": 3,
+        "changes": 1,
         "fit_law": 3,
         "interval": 2,
     }

@@ -12,9 +12,9 @@ from matplotlib.collections import LineCollection, PathCollection, PolyCollectio
 from matplotlib.colors import same_color
 from torch.testing import assert_close
 
+from vision_attn.compare.runs import summarise
 from vision_attn.report import curves, panels
 from vision_attn.report.plotting import looks, render
-from vision_attn.stats.paired import summarise
 from vision_attn.stats.power_law import fit_law
 
 LOOKS = looks(["cnn", "vit"], {})

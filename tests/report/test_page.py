@@ -15,6 +15,7 @@ import yaml
 from made_study import everything, failed, pairs, row, stored, study
 
 from vision_attn.cli import main
+from vision_attn.compare.runs import select
 from vision_attn.compare.store import COLUMNS
 from vision_attn.compare.stored import read, read_results
 from vision_attn.report.analysis import analyse
@@ -100,7 +101,7 @@ def test_every_figure_has_a_picture_a_caption_and_words(full: Path) -> None:
 def test_tables_hold_the_numbers(full: Path) -> None:
     text = Reader((full / "report.html").read_text()).text
     results = read_results(full)
-    for size, mean, low, high in differences(results, "cnn", "vit")[
+    for size, mean, low, high in differences(select(results, "steps", "none"), "cnn", "vit")[
         ["size", "mean", "low", "high"]
     ].itertuples(index=False):
         assert f"{100 * mean:.1f} ({100 * low:.1f} to {100 * high:.1f})" in text, size
@@ -253,7 +254,7 @@ def test_page_in_chromium(full: Path, browser: Any, width: int, height: int) -> 
 def test_verdict_in_chromium_has_the_numbers(full: Path, browser: Any) -> None:
     show(browser, full / "report.html", 1366, 900)
     text = browser.execute_script("return document.getElementById('verdict').innerText")
-    rows = differences(read_results(full), "cnn", "vit")
+    rows = differences(select(read_results(full), "steps", "none"), "cnn", "vit")
     ahead = rows[rows["low"] > 0]
     for i in (0, -1):
         r = ahead.iloc[i]

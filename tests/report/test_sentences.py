@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from made_study import analysed, failed, pairs, row, table
 
+from vision_attn.compare.runs import summarise
 from vision_attn.report.analysis import Change, Comparison, Setting
 from vision_attn.report.sentences import (
     about_controls,
@@ -20,7 +21,6 @@ from vision_attn.report.sentences import (
     overfitting,
     verdict,
 )
-from vision_attn.stats.paired import summarise
 
 T1 = 12.706204736432095
 """Student's t at 97.5 % for 1 degree of freedom."""

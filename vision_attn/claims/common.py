@@ -12,8 +12,8 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
-from scipy import stats
+
+from vision_attn.stats.intervals import interval_table
 
 __all__ = [
     "COLOURS",
@@ -21,10 +21,8 @@ __all__ = [
     "Settings",
     "Summary",
     "figure",
-    "interval",
     "line",
     "one_thread",
-    "slope",
     "span",
 ]
 
@@ -68,15 +66,8 @@ class Summary:
 
     def table(self) -> pd.DataFrame:
         """`by`, count, and for each value its mean, low and high (95 %, Student's t)."""
-        rows = []
-        for key, group in self.raw.groupby(list(self.by), sort=False):
-            row: dict[str, Any] = dict(zip(self.by, key, strict=True))
-            row["count"] = len(group)
-            for name in self.values:
-                mean, low, high = interval(group[name])
-                row |= {f"{name}_mean": mean, f"{name}_low": low, f"{name}_high": high}
-            rows.append(row)
-        return pd.DataFrame(rows)
+        table = interval_table(self.raw, self.by, self.values, sort=False)
+        return table.drop(columns=[f"{name}_std" for name in self.values])
 
 
 @dataclass
@@ -94,24 +85,6 @@ class Claim:
     tables: dict[str, Summary]
     figure: Figure
     seconds: float = field(default=math.nan)
-
-
-def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
-    """Mean, low, high of repeats by Student's t; NaN bounds for one value."""
-    x = np.asarray(values, dtype=float)
-    mean = float(x.mean())
-    if len(x) < 2:
-        return mean, math.nan, math.nan
-    half = float(stats.t.ppf((1 + level) / 2, len(x) - 1)) * float(x.std(ddof=1)) / len(x) ** 0.5
-    return mean, mean - half, mean + half
-
-
-def slope(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
-    """Slope of a straight line by least squares, and its interval."""
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    fit: Any = stats.linregress(x, y)
-    half = float(stats.t.ppf((1 + level) / 2, len(x) - 2)) * float(fit.stderr)
-    return float(fit.slope), float(fit.slope) - half, float(fit.slope) + half
 
 
 def span(value: Sequence[float], digits: int = 2, factor: float = 1.0) -> str:

@@ -13,11 +13,11 @@ from vision_attn.claims.common import (
     Settings,
     Summary,
     figure,
-    slope,
     span,
 )
 from vision_attn.claims.models import Models
 from vision_attn.layers.conv import AttentionConv2d
+from vision_attn.stats.intervals import slope
 
 __all__ = ["measure_conv"]
 

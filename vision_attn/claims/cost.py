@@ -19,12 +19,12 @@ from vision_attn.claims.common import (
     figure,
     line,
     one_thread,
-    slope,
     span,
 )
 from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.neighborhood import NeighborhoodAttention
 from vision_attn.layers.window import WindowAttention
+from vision_attn.stats.intervals import slope
 
 __all__ = ["PeakMemory", "measure_cost"]
 

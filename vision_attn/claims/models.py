@@ -18,7 +18,7 @@ from vision_attn.explain.measures import some_images
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.tokens import image_to_patches, patches_to_image
 
-__all__ = ["WIDTH", "Key", "Models", "permute_patches"]
+__all__ = ["WIDTH", "Key", "Models", "permute_patches", "reorder_patches"]
 
 WIDTH, DEPTH, IMAGES = 64, 2, 128
 
@@ -149,17 +149,22 @@ def train(
 
 def permute_patches(source: Source, order: Tensor) -> Source:
     """The same images with their patches in another order, the same for all: `order` (N,)."""
-    h, w = source.img_size
-    p = round((h * w / len(order)) ** 0.5)
 
     def move(images: Tensor | Files) -> Tensor:
         if isinstance(images, Files):
             raise UserError("images left on disk cannot be permuted; raise data.memory_mb")
-        return patches_to_image(image_to_patches(images, (p, p))[:, order], (p, p), (h, w))
+        return reorder_patches(images, order)
 
     return replace(
         source, train_images=move(source.train_images), test_images=move(source.test_images)
     )
+
+
+def reorder_patches(images: Tensor, order: Tensor) -> Tensor:
+    """(B, C, h, w) with their square patches in the order (N,) -> (B, C, h, w)."""
+    h, w = images.shape[-2:]
+    p = round((h * w / len(order)) ** 0.5)
+    return patches_to_image(image_to_patches(images, (p, p))[:, order], (p, p), (h, w))
 
 
 def _patch(img_size: tuple[int, int]) -> int:

@@ -1,7 +1,11 @@
-"""Claim: without positions order does not matter; a shift of sin-cos positions is a rotation."""
+"""Claims: without positions order does not matter; a shift of sin-cos positions is a rotation.
+
+The second, whatever the position: Vaswani et al. 2017.
+"""
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,26 +19,26 @@ from vision_attn.claims.common import (
     Settings,
     Summary,
     figure,
-    interval,
     span,
 )
-from vision_attn.claims.models import WIDTH, Key, Models
-from vision_attn.claims.shift import LENGTH, shift_rows
+from vision_attn.claims.models import WIDTH, Key, Models, reorder_patches
 from vision_attn.errors import UserError
 from vision_attn.models.vit import VisionTransformer
-from vision_attn.ops.tokens import image_to_patches, patches_to_image
+from vision_attn.ops.positions import sincos_1d
+from vision_attn.stats.intervals import interval
 
-__all__ = ["change_of_logits", "measure_order"]
+__all__ = ["change_of_logits", "measure_order", "shift_error"]
 
 POSITIONS = ("none", "learn")
 ORDERS = ("in order", "shuffled", "shuffled at test only")
+LENGTH = 256  # positions that are shifted
 
 
 def measure_order(models: Models, settings: Settings) -> Claim:
     """Permuted tokens: change of the output, cost in accuracy; longer sequences; shifts."""
     changes = pd.DataFrame(_changes(models, settings))
     accuracies = pd.DataFrame(_accuracies(models, settings))
-    shifts = pd.DataFrame(shift_rows(WIDTH))
+    shifts = pd.DataFrame(_shifts(WIDTH))
     longer, longer_words = _longer(models)
     by = ("tokens", "model", "positions")
     tables = {
@@ -54,13 +58,11 @@ def measure_order(models: Models, settings: Settings) -> Claim:
 
 
 @torch.no_grad()
-def change_of_logits(model: nn.Module, images: Tensor, order: Tensor, patch: int) -> float:
-    """Largest change of an output in float64 when all patches are permuted; patch 1 is pixels."""
+def change_of_logits(model: nn.Module, images: Tensor, order: Tensor) -> float:
+    """Largest change of an output in float64 when all patches, or pixels, come in `order` (N,)."""
     exact = copy.deepcopy(model).cpu().double()
     x = images.cpu().double()
-    tokens = image_to_patches(x, (patch, patch))[:, order]
-    moved = patches_to_image(tokens, (patch, patch), (x.shape[-2], x.shape[-1]))
-    return float((exact(x) - exact(moved)).abs().max())
+    return float((exact(x) - exact(reorder_patches(x, order))).abs().max())
 
 
 def _changes(models: Models, settings: Settings) -> Iterator[dict[str, Any]]:
@@ -86,7 +88,7 @@ def _changes(models: Models, settings: Settings) -> Iterator[dict[str, Any]]:
     for tokens, when, positions, patch, model, seed in sorted(cases, key=lambda c: c[:3]):
         count = h * w // patch**2
         order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-        change = change_of_logits(model, images, order, patch)
+        change = change_of_logits(model, images, order)
         yield {"tokens": tokens, "model": when, "positions": positions, "seed": seed,
                "change": change}  # fmt: skip
 
@@ -123,6 +125,53 @@ def _longer(models: Models) -> tuple[dict[str, Any], list[str]]:
     ]
 
 
+def shift_error(dim: int, length: int, shift: int) -> float:
+    """Largest |p(pos) R_k - p(pos + k)| in float64, R_k the rotation of each pair of channels by k.
+
+    `R_k` turns (sin a, cos a) by k times the pair's rate, whatever the position a.
+    """
+    with _float64():
+        p = sincos_1d(torch.arange(length + shift), dim)
+    turn = _rates(dim) * shift
+    sin, cos = p[:length, 0::2], p[:length, 1::2]
+    moved = torch.stack(
+        (sin * turn.cos() + cos * turn.sin(), cos * turn.cos() - sin * turn.sin()), -1
+    ).flatten(1)
+    return float((moved - p[shift:]).abs().max())
+
+
+def _rates(dim: int) -> Tensor:
+    """Angle of one step for each pair of channels, `10000^(-2i/D)`: (D/2,), float64."""
+    return 10_000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+
+
+def _shifts(dim: int) -> Iterator[dict[str, Any]]:
+    """Largest errors over `LENGTH` positions, for shifts of 1 to 16: of the sin-cos table under its
+    rotation, and of a table of random numbers under its best linear map.
+    """
+    for shift in range(1, 17):
+        yield {"table": "sin-cos", "map": "rotation", "shift": shift,
+               "error": shift_error(dim, LENGTH, shift)}  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    for shift in range(1, 17):
+        p = torch.randn(LENGTH + shift, dim, generator=generator, dtype=torch.float64) / 2**0.5
+        half = LENGTH // 2  # fitted on the first half of the positions, tried on the second
+        fitted = torch.linalg.lstsq(p[:half], p[shift : half + shift]).solution
+        error = float((p[half:LENGTH] @ fitted - p[half + shift :]).abs().max())
+        yield {"table": "random", "map": "best linear", "shift": shift, "error": error}
+
+
+@contextmanager
+def _float64() -> Iterator[None]:
+    """Tables of positions in float64; they come in the default dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _words(
     changes: pd.DataFrame, accuracies: pd.DataFrame, shifts: pd.DataFrame, settings: Settings
 ) -> tuple[list[str], dict[str, Any]]:
@@ -151,7 +200,7 @@ def _words(
     }  # fmt: skip
     parts = []
     for name, (first, second) in pairs.items():
-        change = interval(acc[first] - acc[second])
+        change = interval(acc[first] - acc[second])[:3]
         numbers[f"points of accuracy by {name}"] = change
         parts.append(f"{name}: {span(change, 1)}")
     answers.append(

@@ -13,13 +13,12 @@ from vision_attn.claims.common import (
     Settings,
     Summary,
     figure,
-    interval,
     line,
-    slope,
     span,
 )
 from vision_attn.claims.models import WIDTH, Key, Models
 from vision_attn.explain.observe import Heads, observe
+from vision_attn.stats.intervals import interval, slope
 
 __all__ = ["measure_scale", "score_measures", "softmax_gradient"]
 
@@ -127,7 +126,7 @@ def _words(raw: pd.DataFrame, settings: Settings) -> tuple[list[str], dict[str, 
                                                        values="accuracy")  # fmt: skip
     if len(last):
         per_seed = (last["1/sqrt(K)"] - last["1"]).groupby("seed").mean()
-        gain = interval(100 * per_seed)
+        gain = interval(100 * per_seed)[:3]
         numbers["accuracy with 1/sqrt(K) minus without, points"] = gain
         word = "is better" if gain[1] > 0 else "is worse" if gain[2] < 0 else "makes no difference"
         answers.append(

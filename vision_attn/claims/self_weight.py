@@ -11,12 +11,12 @@ from vision_attn.claims.common import (
     Settings,
     Summary,
     figure,
-    interval,
     line,
     span,
 )
 from vision_attn.claims.models import Key, Models
 from vision_attn.explain.measures import attention_measures
+from vision_attn.stats.intervals import interval
 
 __all__ = ["measure_self", "verdict"]
 
@@ -82,8 +82,8 @@ def _words(
         for when, text in texts.items():
             part = whole[(whole["data"] == data) & (whole["when"] == when)]
             wide = part.pivot(index="seed", columns="heads", values="self_weight")
-            even = interval(n * wide.mean(axis=1))
-            change = interval(wide[many] - wide[few])
+            even = interval(n * wide.mean(axis=1))[:3]
+            change = interval(wide[many] - wide[few])[:3]
             numbers[f"{data}, {when}: mean w_ii over 1/N"] = even
             numbers[f"{data}, {when}: w_ii with {many} heads minus with {few}"] = change
             size = (

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from vision_attn.compare.runs import complete
 from vision_attn.compare.store import COLUMNS, Store
 from vision_attn.errors import UserError
-from vision_attn.stats.paired import complete
 
 __all__ = ["KEY", "LATER", "Stored", "archs", "read", "read_results"]
 

@@ -10,18 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from vision_attn.compare.runs import select, summarise
 from vision_attn.compare.stored import Stored
 from vision_attn.errors import UserError
 from vision_attn.models.families import attends
+from vision_attn.stats.intervals import interval
 from vision_attn.stats.multiplier import Crossing, crossing, data_multiplier
-from vision_attn.stats.paired import (
-    differences,
-    error_ratio,
-    interval,
-    protocol_split,
-    select,
-    summarise,
-)
+from vision_attn.stats.paired import changes, differences, error_ratio, protocol_split
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
 
 __all__ = [
@@ -191,26 +186,25 @@ def analyse(stored: Stored) -> Analysis:
     results = stored.results
     archs = {str(m): stored.archs.get(str(m), str(m)) for m in results["model"].unique()}
     summary = summarise(results)
-    pairs = set(zip(summary["protocol"], summary["control"], strict=True))
-    settings = tuple(sorted((Setting(*p) for p in pairs), key=lambda s: s.rank))
+    kinds = set(zip(summary["protocol"], summary["control"], strict=True))
+    settings = tuple(sorted((Setting(*kind) for kind in kinds), key=lambda s: s.rank))
+    runs = {setting: select(results, *setting) for setting in settings}
     main = settings[0]
-    models = sorted(main.of(summary)["model"].unique())
+    models = sorted(runs[main]["model"].unique())
     pair = choose_pair(models, archs)
-    comparison = _compare(results, *pair, main) if pair else None
-    accuracy = {main: comparison.points} if comparison else {}
-    others = {}
-    if comparison:
+    comparison, accuracy, others = None, {}, {}
+    if pair:
+        comparison = _compare(results, runs[main], *pair, main)
+        accuracy = {main: comparison.points}
         for setting in settings[1:]:
-            if set(pair or ()) <= set(setting.of(summary)["model"]):
-                accuracy[setting] = _difference(
-                    results, comparison.first, comparison.second, "test_acc", setting
-                )
-        for model in models:
-            if model == comparison.second:
-                others[model] = comparison.points
-            elif model != comparison.first:
-                others[model] = _difference(results, comparison.first, model, "test_acc", main)
-    laws, refused = _laws(results, models, main)
+            if set(pair) <= set(runs[setting]["model"]):
+                accuracy[setting] = differences(runs[setting], *pair)
+        others = {
+            model: comparison.points if model in pair else differences(runs[main], pair[0], model)
+            for model in models
+            if model != pair[0]
+        }
+    laws, refused = _laws(runs[main], models)
     log = stored.training
     return Analysis(
         stored=stored,
@@ -244,53 +238,39 @@ def choose_pair(models: list[str], archs: Mapping[str, str]) -> tuple[str, str] 
     return first, min(rest, key=lambda m: distance(m, "vit", True))
 
 
-def _difference(
-    results: pd.DataFrame, a: str, b: str, measure: str, setting: Setting
-) -> pd.DataFrame:
-    return differences(results, a, b, measure, **setting._asdict())
-
-
-def _compare(results: pd.DataFrame, first: str, second: str, setting: Setting) -> Comparison:
-    where: dict[str, Any] = setting._asdict()
-    points = _difference(results, first, second, "test_acc", setting)
-    losses = "test_loss" in results and results["test_loss"].notna().any()
-    change, ratio_change = _changes(results, first, second, setting, points["size"].tolist())
+def _compare(
+    results: pd.DataFrame, runs: pd.DataFrame, first: str, second: str, setting: Setting
+) -> Comparison:
+    """Two models by the `runs` of one setting; `results` hold those of the other protocol too."""
+    points = differences(runs, first, second)
+    losses = "test_loss" in runs and runs["test_loss"].notna().any()
+    change, ratio_change = _changes(runs, first, second, points["size"].tolist())
+    epochs, steps = (select(results, name, setting.control) for name in ("epochs", "steps"))
     return Comparison(
         first=first,
         second=second,
         setting=setting,
         points=points,
-        gap=_difference(results, second, first, "gap", setting),
-        loss=_difference(results, second, first, "test_loss", setting) if losses else points[:0],
-        ratio=error_ratio(results, first, second, **where),
-        multiplier=data_multiplier(results, first, second, **where),
-        crossing=crossing(results, first, second, **where),
+        gap=differences(runs, second, first, "gap"),
+        loss=differences(runs, second, first, "test_loss") if losses else points[:0],
+        ratio=error_ratio(runs, first, second),
+        multiplier=data_multiplier(runs, first, second),
+        crossing=crossing(runs, first, second),
         change=change,
         ratio_change=ratio_change,
-        split=protocol_split(results, first, second, control=setting.control),
+        split=protocol_split(epochs, steps, first, second),
     )
 
 
 def _changes(
-    results: pd.DataFrame, first: str, second: str, setting: Setting, sizes: list[int]
+    runs: pd.DataFrame, first: str, second: str, sizes: list[int]
 ) -> tuple[Change, Change]:
-    """From the smallest size to the largest, of (draw, seed) that both models have at both."""
+    """The change of the difference in accuracy, and of the logarithm of the ratio of errors."""
     if len(sizes) < 2:
-        return _change(pd.Series(dtype=float)), _change(pd.Series(dtype=float))
-    small, large = sizes[0], sizes[-1]
-    good = select(results, *setting)
-    good = good[good["model"].isin((first, second)) & good["size"].isin((small, large))]
-    accuracy = good.astype({"test_acc": float}).pivot_table(
-        index=["draw", "seed"], columns=["model", "size"], values="test_acc"
-    )
-    error = 1 - accuracy.dropna()
-    logs = np.log(error.where(error > 0))
-
-    def growth(table: Any) -> Change:
-        by_size = table[second] - table[first]
-        return _change((by_size[large] - by_size[small]).groupby("draw").mean())
-
-    return growth(error), growth(logs)
+        none = Change(np.nan, np.nan, np.nan, 0)
+        return none, none
+    table = changes(runs, first, second, sizes[0], sizes[-1])
+    return _change(table["points"]), _change(table["log_ratio"])
 
 
 def _change(draws: pd.Series) -> Change:
@@ -301,16 +281,12 @@ def _change(draws: pd.Series) -> Change:
     return Change(mean, low, high, len(values))
 
 
-def _laws(
-    results: pd.DataFrame, models: list[str], setting: Setting
-) -> tuple[dict[str, PowerLaw], dict[str, str]]:
+def _laws(runs: pd.DataFrame, models: list[str]) -> tuple[dict[str, PowerLaw], dict[str, str]]:
     """The law of each model, or why it has none."""
     laws, refused = {}, {}
-    where: dict[str, Any] = setting._asdict()
     for model in models:
-        sizes, errors = errors_of(results, model, **where)
         try:
-            laws[model] = fit_law(sizes, errors)
+            laws[model] = fit_law(*errors_of(runs, model))
         except UserError as e:
             refused[model] = str(e)
     return laws, refused

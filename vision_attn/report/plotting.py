@@ -10,6 +10,8 @@ from typing import Any
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -49,6 +51,7 @@ _STYLE: dict[Any, Any] = {
     "figure.labelsize": 10.5,
     "axes.labelsize": 10.5,
     "axes.titlesize": 10.5,
+    "axes.titley": 1.0,  # found out anew at each draw otherwise
     "axes.grid": True,
     "grid.alpha": 0.3,
     "axes.spines.top": False,
@@ -59,6 +62,8 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.title_fontsize": 8,
 }
+
+_DPI = 150
 
 styled = matplotlib.rc_context(_STYLE)
 """Decorates a function that draws a figure; `render` applies the same style."""
@@ -78,15 +83,30 @@ MANY = 3
 """Models from which on a legend stands below, in fewer words."""
 
 
+_CANVASES = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg}
+
+
 def render(figure: Figure, name: str, kinds: Sequence[str] = ("svg", "png")) -> dict[str, bytes]:
-    """A figure as `svg` and `png`; the same figure gives the same bytes, without date or chance."""
+    """A figure as `svg` and `png`; the same figure gives the same bytes, without date or chance.
+
+    The layout is made here, since `savefig` draws all once more to make it.
+    """
     files = {}
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    fixed = {"svg.hashsalt": name, "figure.constrained_layout.use": False}
+    layout = figure.get_layout_engine()
+    with matplotlib.rc_context(_STYLE | fixed):
         for kind in kinds:
+            figure.set_layout_engine(layout)
+            figure.set_dpi(_DPI)
+            _CANVASES[kind](figure)
+            if layout is not None:
+                layout.execute(figure)
+                figure.set_layout_engine(None)
             content = io.BytesIO()
             metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(content, format=kind, dpi=150, metadata=metadata)
+            figure.savefig(content, format=kind, dpi=_DPI, metadata=metadata)
             files[kind] = content.getvalue()
+    figure.set_layout_engine(layout)
     return files
 
 

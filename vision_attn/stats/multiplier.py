@@ -9,20 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from vision_attn.stats.resample import Floats, draws_of, falling, resample_means
+from vision_attn.stats.intervals import Floats
+from vision_attn.stats.resample import draws_of, falling, resample_means
 
 __all__ = ["Crossing", "crossing", "data_multiplier"]
 
 
 def data_multiplier(
-    results: pd.DataFrame,
-    a: str,
-    b: str,
-    *,
-    protocol: str = "steps",
-    control: str = "none",
-    resamples: int = 2000,
-    seed: int = 0,
+    runs: pd.DataFrame, a: str, b: str, *, resamples: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
     """How many times the images of `a` the model `b` needs for the same test error.
 
@@ -39,7 +33,7 @@ def data_multiplier(
         leaves the data. One draw: NaN for both. No row where a run has no error at all.
     """
     columns = ["n", "count", "multiplier", "low", "high", "bound", "limit"]
-    curves = draws_of(results, (a, b), protocol=protocol, control=control)
+    curves = draws_of(runs, (a, b))
     if not curves or any((errors <= 0).any() for _, errors in curves.values()):
         return pd.DataFrame(columns=columns)
     (at, of_a), (sizes, of_b) = ((n, np.log(errors)) for n, errors in (curves[a], curves[b]))
@@ -109,14 +103,7 @@ class Crossing:
 
 
 def crossing(
-    results: pd.DataFrame,
-    a: str,
-    b: str,
-    *,
-    protocol: str = "steps",
-    control: str = "none",
-    resamples: int = 2000,
-    seed: int = 0,
+    runs: pd.DataFrame, a: str, b: str, *, resamples: int = 2000, seed: int = 0
 ) -> Crossing:
     """Where the test errors of two models meet, as a distribution over resampled draws.
 
@@ -126,7 +113,7 @@ def crossing(
     ahead the two change places. What cannot be read (under two sizes, a run without any error) is
     NaN, and the text says why.
     """
-    curves = draws_of(results, (a, b), protocol=protocol, control=control)
+    curves = draws_of(runs, (a, b))
     shared = sorted(set(curves[a][0]) & set(curves[b][0])) if curves else []
     if len(shared) < 2:
         text = f"no crossing can be read: {a} and {b} share {len(shared)} sizes, it takes 2"

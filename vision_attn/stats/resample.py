@@ -12,46 +12,35 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
-from vision_attn.stats.paired import select
+from vision_attn.stats.intervals import Floats
 
-__all__ = ["Floats", "draws_of", "falling", "resample_means"]
-
-Floats = NDArray[np.float64]
+__all__ = ["draws_of", "falling", "resample_means"]
 
 
-def draws_of(
-    results: pd.DataFrame,
-    models: Sequence[str],
-    *,
-    protocol: str = "steps",
-    control: str = "none",
-) -> dict[str, tuple[Floats, Floats]]:
+def draws_of(runs: pd.DataFrame, models: Sequence[str]) -> dict[str, tuple[Floats, Floats]]:
     """Sizes (S,) and test errors (D, S) of each model, from the same D draws; seeds averaged.
 
-    While a study grows some cells lack. Of all sets of (model, size) with the draws that are whole
-    on them, the one with most cells is taken; of two alike, the one with more draws. Nothing where
-    a model has no run.
+    While a study is still running, some cells are missing. The largest complete block of
+    (model, size) x draws is taken; on a tie, the one with more draws. Nothing where a model has no
+    run.
     """
-    good = select(results, protocol, control)
-    good = good[good["model"].isin(models)].assign(error=lambda t: 1 - t["test_acc"].astype(float))
-    table = good.pivot_table(index="draw", columns=["model", "size"], values="error")
-    names = [table.columns.get_level_values(level) for level in (0, 1)]
-    keys = [(str(model), float(size)) for model, size in zip(*names, strict=True)]
-    held = table.to_numpy(float)
-    whole = ~np.isnan(held)
-    best: tuple[int, list[int], Floats] = (0, [], held)
+    runs = runs[runs["model"].isin(models)].assign(error=lambda t: 1 - t["test_acc"].astype(float))
+    table = runs.pivot_table(index="draw", columns=["model", "size"], values="error")
+    names, sizes = (table.columns.get_level_values(level) for level in (0, 1))
+    errors = table.to_numpy(float)
+    whole = ~np.isnan(errors)
+    rows, columns = (np.zeros(count, dtype=bool) for count in whole.shape)  # of the block
     for least in sorted(set(whole.sum(0)), reverse=True):
-        columns = [i for i, count in enumerate(whole.sum(0)) if count >= least]
-        block = held[whole[:, columns].all(1)][:, columns]
-        if {keys[i][0] for i in columns} == set(models) and block.size > best[0]:
-            best = block.size, columns, block
-    found: dict[str, tuple[Floats, Floats]] = {}
-    for model in models if best[0] else ():
-        mine = [j for j, i in enumerate(best[1]) if keys[i][0] == model]
-        found[model] = np.array([keys[best[1][j]][1] for j in mine]), best[2][:, mine]
-    return found
+        wide = whole.sum(0) >= least
+        long = whole[:, wide].all(1)
+        if set(names[wide]) == set(models) and long.sum() * wide.sum() > rows.sum() * columns.sum():
+            columns, rows = wide, long
+    if not rows.any():
+        return {}
+    mine = {model: columns & (names == model) for model in models}
+    return {m: (sizes[c].to_numpy(float), errors[np.ix_(rows, c)]) for m, c in mine.items()}
 
 
 def resample_means(values: Floats, resamples: int, rng: np.random.Generator) -> Floats:
@@ -73,18 +62,5 @@ def resample_means(values: Floats, resamples: int, rng: np.random.Generator) -> 
 
 
 def falling(curves: Floats) -> Floats:
-    """The nearest curves (least squares) that nowhere rise: (R, S) -> (R, S).
-
-    Isotonic regression by its max-min formula (Barlow et al. 1972): at each point the smallest,
-    over beginnings, of the largest mean over ends. For the few sizes of a study it is faster than
-    pooling row by row.
-    """
-    count = curves.shape[1]
-    sums = np.concatenate([np.zeros((len(curves), 1)), curves.cumsum(1)], 1)
-    start, end = np.arange(count)[:, None], np.arange(count)
-    length = end - start + 1
-    means = (sums[:, None, 1:] - sums[:, :-1, None]) / np.where(length > 0, length, 1)
-    out = np.empty_like(curves)
-    for i in range(count):
-        out[:, i] = means[:, : i + 1, i:].max(2).min(1)
-    return out
+    """The nearest curves (least squares) that nowhere rise: (R, S) -> (R, S)."""
+    return np.stack([isotonic_regression(curve, increasing=False).x for curve in curves])
