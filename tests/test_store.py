@@ -14,8 +14,9 @@ import pytest
 import torch
 import yaml
 
-from vision_attn.compare.grid import Cell, Plan, plan
+from vision_attn.compare.grid import Cell, Plan, key_start, plan
 from vision_attn.compare.store import COLUMNS, Store
+from vision_attn.compare.stored import read_results
 from vision_attn.compare.study import Budget, Study
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
@@ -60,7 +61,7 @@ def store(tmp_path: Path, made: Plan, source: Source) -> Store:
 
 def keep(store: Store, cell: Cell, result: dict[str, Any]) -> Path:
     place = store.scratch(cell)
-    (place / "metrics.csv").write_text("epoch\n")
+    (place / "metrics.csv").write_text("epoch,step\n")
     store.keep(cell, place, result)
     return store.cells / cell.key
 
@@ -409,3 +410,61 @@ def test_rows_come_in_one_order(tmp_path: Path, source: Source) -> None:
         keep(store, cell, OK | {"size": cell.config.size})
     got = [(r["model"], r["size"], r["draw"], r["seed"]) for r in store.rows()]
     assert got == list(itertools.product(("cnn", "vit"), (20, 100, 1078), (0, 1), (0, 1)))
+
+
+LABELS = (
+    "a:b", "a-b", "a/b", "a\\b", "a b", "a~b", "a*b", ".hid", "hid", "..hid", "..",
+    "a" * 200, "a" * 199, "timm:resnet18", "timm-resnet18", "v[lr]", "$x$", "=1", "-1", "ü" * 70,
+    "linear",
+)  # fmt: skip
+
+
+def test_case_65_two_labels_never_share_a_cell(tmp_path: Path, source: Source) -> None:
+    study = replace(STUDY, models=[f"{label}=linear" for label in LABELS], args={})
+    made, store = plan(study, source), Store(tmp_path / "out")
+    names = [c.key for c in made.cells]
+    assert len({n.casefold() for n in names}) == len(LABELS)
+    assert not [n for n in names if "/" in n or n.startswith(".") or len(n.encode()) > 200]
+    with store.open(study, made, source):
+        for cell in made.cells:
+            keep(store, cell, OK)
+        assert all(store.done(c) for c in made.cells)
+        rows = store.write_results()
+    assert sorted(r["model"] for r in rows) == sorted(LABELS)
+    assert sorted(read_results(store.root)["model"]) == sorted(LABELS)
+
+
+def test_case_65_a_model_under_its_own_name_keeps_its_key() -> None:
+    config = {"model": "timm:resnet18", "size": 20, "draw": 0, "seed": 0}
+    assert key_start("timm:resnet18", config) == "timm-resnet18-n000020-d0-s0"
+    assert key_start("vit_0.3M", config) == "vit_0.3M-n000020-d0-s0"
+    other = key_start("timm-resnet18", config)
+    assert other.startswith("timm-resnet18~")
+    assert other.endswith("-n000020-d0-s0")
+
+
+@pytest.mark.parametrize("label", ["a\nb", "\udcff", " a", "a\t", "\x1b[31m", "a\u200bb"])
+def test_case_71_a_label_that_cannot_be_shown_is_refused(source: Source, label: str) -> None:
+    with pytest.raises(UserError, match=r"models has the label .*wanted printable") as refused:
+        plan(replace(STUDY, models=[f"{label}=linear"], args={}), source)
+    assert len(str(refused.value).splitlines()) == 1
+    str(refused.value).encode()
+
+
+@pytest.mark.parametrize(("first", "second"), [("Vit", "vit"), ("\u00e9", "e\u0301")])
+def test_case_65_labels_that_differ_in_case_alone_are_refused(
+    tmp_path: Path, source: Source, first: str, second: str
+) -> None:
+    """At one start, and where one came to the directory earlier."""
+    both, one, other = (
+        replace(STUDY, models=[f"{name}=linear" for name in names], args={})
+        for names in ([first, second], [first], [second])
+    )
+    with pytest.raises(UserError, match="differ in the case of letters alone"):
+        Store(tmp_path / "both").check(both, plan(both, source), source)
+    store = Store(tmp_path / "out")
+    with store.open(one, plan(one, source), source):
+        pass
+    with pytest.raises(UserError, match="differ in the case of letters alone"):
+        store.check(other, plan(other, source), source)
+    store.check(one, plan(one, source), source)

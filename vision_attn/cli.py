@@ -1,6 +1,8 @@
 """The command line: which command, and what a mistake prints."""
 
 import argparse
+import gc
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -32,6 +34,9 @@ class _Top(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 done, 1 a part failed, 2 the user's mistake."""
+    for stream in (sys.stdout, sys.stderr):  # a name that it cannot show is shown in escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     args = list(sys.argv[1:] if argv is None else argv)
     top = _Top(
         prog="vision-attn",
@@ -58,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        gc.freeze()  # or the end of the process looks through all that torch has loaded
         print("interrupted; what was finished is kept, start again to go on", file=sys.stderr)
         return 130
 

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from torch.testing import assert_close
 
 from vision_attn.cli import main
+from vision_attn.compare.grid import key_start
 from vision_attn.compare.runs import summarise
 from vision_attn.compare.stored import read, read_results
 from vision_attn.errors import UserError
@@ -217,13 +218,16 @@ def test_broken_study_files(tmp_path: Path) -> None:
         report(tmp_path)
 
 
-def cell(root: Path, name: str, log: str, **more: Any) -> None:
-    """A finished cell with its log."""
-    place = root / "cells" / name
+def cell(root: Path, log: str, **more: Any) -> None:
+    """A cell with its log."""
+    result = row("vit", 20, 0, 0.5) | {"flops": 1, "steps": 1, "error": None} | more
+    del result["protocol"]
+    names = ("size", "draw", "seed", "steps", "control")
+    config = {"model": "vit", "threads": 1, "optim": {}, **{n: result[n] for n in names}}
+    place = root / "cells" / f"{key_start('vit', config)}-0"
     place.mkdir(parents=True)
     (place / "metrics.csv").write_text(log)
-    result = {k: v for k, v in row("vit", 20, 0, 0.5).items() if k != "protocol"} | more
-    (place / "result.json").write_text(json.dumps(result))
+    (place / "result.json").write_text(json.dumps(result | {"config": config}))
 
 
 def test_logs_and_measures_of_cells_are_averaged_and_kept(
@@ -231,12 +235,12 @@ def test_logs_and_measures_of_cells_are_averaged_and_kept(
 ) -> None:
     head = "epoch,step,train_loss,val_acc,val_loss\n"
     measures = [{"layer": 0, "head": h, "distance": d} for h, d in enumerate((2.0, 4.0))]
-    cell(tmp_path, "a", head + "1,4,,0.5,2.0\n1,4,1.0,,\n", measures=measures)
+    cell(tmp_path, head + "1,4,,0.5,2.0\n1,4,1.0,,\n", measures=measures)
     cell(
-        tmp_path, "b", head + "1,4,,0.7,4.0\n1,4,3.0,,\n", draw=1,
+        tmp_path, head + "1,4,,0.7,4.0\n1,4,3.0,,\n", draw=1,
         measures=[{"layer": 0, "head": 0, "distance": 9.0}], protocols=["steps", "epochs"],
     )  # fmt: skip
-    cell(tmp_path, "c", head, status="failed")
+    cell(tmp_path, head, draw=2, status="failed", error="OSError: no")
     report(tmp_path)
     log = pd.read_csv(tmp_path / "training.csv")
     assert list(log["protocol"]) == ["epochs", "steps"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from vision_attn.commands.arguments import command_parser, parse
 from vision_attn.errors import UserError
+from vision_attn.texts import console as plain_console
 
 __all__ = ["diagnose", "explain"]
 
@@ -60,8 +61,6 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
 
 def diagnose(about: str, args: Sequence[str]) -> int:
     """Measure the claims about attention."""
-    from rich.console import Console
-
     from vision_attn.claims.run import FULL, QUICK, check_out, terminal, write
     from vision_attn.claims.run import diagnose as measure
     from vision_attn.data.sources import DataConfig, load
@@ -73,7 +72,7 @@ def diagnose(about: str, args: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="little work, wide intervals: a trial")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
     given = parser.instantiate_classes(parse(parser, args))
-    out, settings, console = Path(given.out), QUICK if given.quick else FULL, Console()
+    out, settings, console = Path(given.out), QUICK if given.quick else FULL, plain_console()
     check_out(out, given.overwrite)
     source = load(given.data)
     with console.status("diagnose") as status:
@@ -81,5 +80,5 @@ def diagnose(about: str, args: Sequence[str]) -> int:
             source, settings, tell=status.update, show=lambda c: console.print(*terminal(c))
         )
     write(claims, settings, out)
-    console.print(f"figures, tables and diagnose.md are in {out}", highlight=False)
+    console.print(f"figures, tables and diagnose.md are in {out}", soft_wrap=True)
     return 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vision_attn.commands.arguments import command_parser, merge_model_args, parse, pick_models
 from vision_attn.errors import UserError
+from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
     from vision_attn.compare.study import Study
@@ -36,8 +37,6 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
 
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
-    from rich.console import Console
-
     from vision_attn.compare.execute import default_workers, execute
     from vision_attn.compare.grid import plan
     from vision_attn.compare.store import Store
@@ -49,7 +48,7 @@ def compare(about: str, args: Sequence[str]) -> int:
     given, study = study_of("compare", about, args)
     if given.workers is not None and given.workers < 1:
         raise UserError(f"workers is {given.workers}; wanted 1 or more")
-    console = Console()
+    console = plain_console()
     source = load(study.data)
     made = plan(study, source)
     store = Store(Path(given.out))
@@ -70,7 +69,7 @@ def compare(about: str, args: Sequence[str]) -> int:
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
             console.print(terminal(report(store.root)))
-    console.print(f"results, figures and tables are in {store.root}", highlight=False)
+    console.print(f"results, figures and tables are in {store.root}", soft_wrap=True)
     if failed:
         console.print(
             f"{failed} of {len(made.cells)} cells failed; results.csv says why, and the same"
@@ -82,8 +81,6 @@ def compare(about: str, args: Sequence[str]) -> int:
 
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
-    from rich.console import Console
-
     from vision_attn.report.tables import terminal
     from vision_attn.report.write import report
 
@@ -99,14 +96,12 @@ def plot(about: str, args: Sequence[str]) -> int:
     for root in roots:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
-    Console().print(terminal(report(roots, None if given.out is None else Path(given.out))))
+    plain_console().print(terminal(report(roots, None if given.out is None else Path(given.out))))
     return 0
 
 
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
-    from rich.console import Console
-
     from vision_attn.compare.grid import plan
     from vision_attn.data.sources import load
     from vision_attn.models import create_model
@@ -123,7 +118,7 @@ def budget(about: str, args: Sequence[str]) -> int:
         )
         for label, arch in study.archs.items()
     }
-    _show_costs(Console(), made.costs, made.matched, kept)
+    _show_costs(plain_console(), made.costs, made.matched, kept)
     return 0
 
 

@@ -1,15 +1,11 @@
-"""Cells on this machine: a few processes, each with its own threads, so that two cores are used.
+"""Cells on this machine: a few processes, each with its own threads, so that two cores are used."""
 
-A process that dies takes its cell with it and nothing else: the pool is made anew.
-"""
-
-import multiprocessing
 import os
-import threading
-import traceback
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +13,15 @@ import torch
 from rich.console import Console
 
 from vision_attn.compare.grid import Cell
-from vision_attn.compare.progress import view
+from vision_attn.compare.progress import View, view
 from vision_attn.compare.store import Store
+from vision_attn.compare.workers import Died, Images, Worker, finished, stop
 from vision_attn.data.folder import Files
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.explain.measures import attention_measures, some_images
 from vision_attn.training.classifier import Classifier
-from vision_attn.training.run import RunConfig, run
 
 __all__ = ["default_workers", "execute"]
 
@@ -51,89 +47,112 @@ def execute(
 ) -> int:
     """Run cells, keep each as it ends; returns how many failed. Ctrl-C keeps what is done.
 
-    `measure` stores how far attention looks; without `test`, test images are not looked at.
+    `measure` stores how far attention looks; without `test`, test images are not looked at. A cell
+    whose process dies is run once more; the cells of other processes go on.
+
+    Raises:
+        UserError: the disk or the shared memory is full, or `store` cannot be written.
     """
-    todo = deque(c for c in cells if not store.done(c, measure=measure))
-    options = {"checkpoint": checkpoint, "test": test, "finish": _measures if measure else None}
-    shown = view(console, len(cells), len(cells) - len(todo))
+    done = [c for c in cells if store.done(c, measure=measure, test=test)]
+    for cell in done:
+        store.stand_for(cell)
+    keys = {c.key for c in done}
+    todo = [c for c in cells if c.key not in keys]
+    shown = view(console, len(cells), len(done))
     if not todo:
         return 0
-    for images in (source.train_images, source.test_images):
-        if not isinstance(images, Files):
-            images.share_memory_()  # the workers map it instead of copying it
-    context = multiprocessing.get_context("spawn")
-    failed = 0
-    steps: Any = context.RawArray("q", len(cells))  # each worker writes its cell's
+    options = {"checkpoint": checkpoint, "test": test, "finish": _measures if measure else None}
+    with _shared(source, store.cells) as images, shown:
+        return _run(todo, images, store, options, min(workers, len(todo)), threads, shown)
+
+
+def _run(
+    cells: list[Cell],
+    images: Images,
+    store: Store,
+    options: dict[str, Any],
+    workers: int,
+    threads: int,
+    shown: View,
+) -> int:
+    steps: Any = get_context("spawn").RawArray("q", len(cells))  # each worker writes its cell's
     number = {c.key: i for i, c in enumerate(cells)}
-    with shown:
-        running: dict[Future[dict[str, Any]], tuple[Cell, Path]] = {}
-        pool = _pool(context, workers, threads, source, steps)
-        try:
-            while todo or running:
-                broken = False
-                while todo and len(running) < workers:
-                    cell, place = todo[0], store.scratch(todo[0])
-                    try:
-                        job = pool.submit(_work, number[cell.key], cell.config, place, options)
-                    except BrokenProcessPool:  # its running cells are reported first
-                        broken = not running
-                        break
-                    todo.popleft()
-                    running[job] = cell, place
-                finished, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                shown.tell([(c, steps[number[c.key]]) for c, _ in running.values()])
-                for job in finished:
-                    cell, place = running.pop(job)
-                    try:
-                        result = job.result()
-                    except BrokenProcessPool:
-                        broken = True
-                        place.mkdir(exist_ok=True)
-                        result = {"status": "failed", "error": "its process died; out of memory?"}
-                    failed += result["status"] != "ok"
-                    shown.done(cell, store.keep(cell, place, result))
-                if broken:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    pool = _pool(context, workers, threads, source, steps)
-        finally:
-            pool.shutdown(wait=not running, cancel_futures=True)
-            for process in multiprocessing.active_children() if running else ():
-                process.terminate()
+    todo, died, failed = deque(cells), set[str](), 0
+    idle: list[Worker] = []
+    running: dict[Worker, tuple[Cell, Path]] = {}
+    try:
+        while todo or running:
+            while todo and len(running) < workers:
+                cell, place = todo[0], store.scratch(todo[0])
+                if not idle:
+                    idle.append(Worker(threads, images, steps))
+                worker = idle.pop()
+                running[worker] = cell, place
+                todo.popleft()
+                worker.start((number[cell.key], cell.config, place, options))
+            ended = finished(running, 0.5)
+            shown.tell([(c, steps[number[c.key]]) for c, _ in running.values()])
+            for worker in ended:
+                cell, place = running[worker]
+                try:
+                    outcome = worker.result()
+                    idle.append(worker)
+                except Died as e:
+                    outcome = {"status": "failed", "error": str(e)}
+                    stop([worker])
+                del running[worker]
+                if worker not in idle and cell.key not in died:
+                    died.add(cell.key)
+                    todo.appendleft(cell)
+                    steps[number[cell.key]] = 0
+                    shown.say(cell, f"{outcome['error']}; it is run again")
+                    continue
+                result = store.keep(cell, place, outcome)
+                failed += result.status != "ok"
+                shown.done(cell, result)
+    finally:
+        stop([*running, *idle])
     return failed
 
 
-def _pool(
-    context: multiprocessing.context.SpawnContext,
-    workers: int,
-    threads: int,
-    source: Source,
-    steps: Any,
-) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        workers, context, initializer=_start, initargs=(threads, source, steps)
-    )
+@contextmanager
+def _shared(source: Source, folder: Path) -> Iterator[Images]:
+    """The images for worker processes, which map them instead of copying.
 
+    Where the system has too little shared memory (a container often has 64 MiB), they lie in a file
+    in `folder`, which the next start of the study removes if this one cannot.
 
-_SOURCE: Source
-_STEPS: Any
-
-
-def _start(threads: int, source: Source, steps: Any) -> None:
-    """First thing in a worker."""
-    global _SOURCE, _STEPS
-    _SOURCE, _STEPS = source, steps
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    if torch.cuda.is_available():
-        torch.set_float32_matmul_precision("high")
-
-
-def _end_with_parent() -> None:
-    """When the main process is killed, a worker must not write on beside the next start's."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    Raises:
+        UserError: neither has room.
+    """
+    parts = {n: getattr(source, n) for n in ("train_images", "test_images")}
+    parts = {n: x for n, x in parts.items() if not isinstance(x, Files)}
+    files: dict[str, tuple[Path, tuple[int, ...]]] = {}
+    try:
+        for x in parts.values():
+            x.share_memory_()
+    except RuntimeError as e:
+        if "shared memory" not in str(e):
+            raise
+        files = {n: (folder / f".tmp-{n}", tuple(x.shape)) for n, x in parts.items()}
+        none: Any = torch.empty(0, 1, 1, 1, dtype=torch.uint8)
+        source = replace(source, **dict.fromkeys(files, none))
+    try:
+        for name, (file, _) in files.items():
+            try:
+                file.write_bytes(memoryview(parts[name].contiguous().numpy()).cast("B"))
+            except OSError as e:
+                size = sum(x.numel() for x in parts.values()) / 2**20
+                raise UserError(
+                    f"{size:,.0f} MiB of images fit neither into shared memory (/dev/shm) nor into"
+                    f" {folder} ({e.strerror}); make room there, or lower data.memory_mb so that a"
+                    " folder's images are streamed"
+                ) from e
+        yield Images(source, files)
+    finally:
+        for file, _ in files.values():
+            with suppress(OSError):
+                file.unlink()
 
 
 def _measures(module: Classifier, data: ImageData) -> dict[str, Any]:
@@ -143,20 +162,3 @@ def _measures(module: Classifier, data: ImageData) -> dict[str, Any]:
     except UserError:
         return {"measures": []}
     return {"measures": table.to_dict("records")}
-
-
-def _work(cell: int, config: RunConfig, place: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """One cell in a worker: a result, or what went wrong, with its traceback in a file."""
-
-    def progress(step: int, of: int) -> None:
-        _STEPS[cell] = step
-
-    try:
-        return {
-            "status": "ok",
-            "error": None,
-            **run(config, _SOURCE, place, progress=progress, **options),
-        }
-    except Exception as e:  # recorded as failed; the rest of the study goes on
-        (place / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        return {"status": "failed", "error": f"{type(e).__name__}: {e}".splitlines()[0]}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ from vision_attn.models import create_model
 from vision_attn.models.budget import Cost, cost, match_cnn
 from vision_attn.training.run import RunConfig
 
-__all__ = ["Cell", "Plan", "plan", "with_config"]
+__all__ = ["Cell", "Plan", "key_of", "key_start", "plan", "with_config"]
 
 FORMAT = 1
 """Raised whenever the same configuration would give other numbers; part of every cell's key."""
@@ -57,6 +58,11 @@ def plan(study: Study, source: Source) -> Plan:
     """
     study.check()
     archs = study.archs
+    for label in archs:
+        if not label.isprintable() or label != label.strip():
+            raise UserError(
+                f"models has the label {label!r}; wanted printable characters, no space at an end"
+            )
     args = {label: dict(study.args.get(label, {})) for label in archs}
     matched = dict.fromkeys(archs, "none")
     for label, arch in archs.items():
@@ -163,20 +169,54 @@ def _matched_cnn(study: Study, label: str, source: Source) -> dict[str, Any]:
 
 
 def _key(label: str, config: RunConfig, source: Source) -> str:
-    """A readable name and a hash of all that decides the result."""
-    content = {"format": FORMAT, "data": source.fingerprint, "name": source.name, **asdict(config)}
-    if config.threads > 1:
+    return key_of(label, asdict(config), source.name, source.fingerprint)
+
+
+def key_of(label: str, config: Mapping[str, Any], name: str, fingerprint: str) -> str:
+    """A readable name and a hash of all that decides the result.
+
+    Args:
+        label: what the study calls the model.
+        config: fields of a `RunConfig`, as it is or as result.json has them.
+        name, fingerprint: of the images.
+    """
+    content = {"format": FORMAT, "data": fingerprint, "name": name, **config}
+    if content["threads"] > 1:
         content["format"] = 2  # short rows take another path than they did
-    for name, neutral in AS_BEFORE.items():
-        *above, last = name.split(".")
+    for option, neutral in AS_BEFORE.items():
+        *above, last = option.split(".")
         holder = content
         for part in above:
-            holder = holder[part]
-        if holder[last] == neutral:
+            holder[part] = holder = dict(holder[part])
+        if last in holder and holder[last] == neutral:
             del holder[last]
     digest = hashlib.blake2b(
         json.dumps(content, sort_keys=True, default=list).encode(), digest_size=5
     ).hexdigest()
-    name = label.replace(":", "-").replace("/", "-")
-    name += "" if config.control == "none" else f"-{config.control}"
-    return f"{name}-n{config.size:06d}-d{config.draw}-s{config.seed}-{digest}"
+    return f"{key_start(label, config)}-{digest}"
+
+
+def key_start(label: str, config: Mapping[str, Any]) -> str:
+    """The readable part of a key."""
+    control = config.get("control", "none")
+    shown = _directory(label, config["model"]) + ("" if control == "none" else f"-{control}")
+    return f"{shown}-n{config['size']:06d}-d{config['draw']}-s{config['seed']}"
+
+
+def _directory(label: str, arch: str) -> str:
+    """A label as part of a directory's name; no two labels of one model have the same.
+
+    One that a file system would not take as it is gets a hash after `~`. A model under its own name
+    needs none, since the model is part of the key.
+    """
+    clean = re.sub(r"""[/\\:*?"<>|~\x00-\x1f]""", "-", label)
+    if len(label.encode()) <= _LONG and not label.startswith("."):
+        own = label == arch
+        if own or (clean == label and label != _directory(arch, arch)):
+            return clean
+    digest = hashlib.blake2b(label.encode(), digest_size=5).hexdigest()
+    return f"{clean.lstrip('.')[: _LONG // 4]}~{digest}"
+
+
+_LONG = 120
+"""Bytes of a label that a directory's name holds in full."""

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vision_attn.compare.grid import Cell
+from vision_attn.compare.result import Result
 
 __all__ = ["View", "view"]
 
@@ -23,7 +24,10 @@ class View(Protocol):
     def tell(self, running: Running) -> None:
         """Steps of the running cells, told often."""
 
-    def done(self, cell: Cell, row: dict[str, Any]) -> None:
+    def say(self, cell: Cell, text: str) -> None:
+        """Something has happened to a cell that goes on."""
+
+    def done(self, cell: Cell, result: Result) -> None:
         """A cell has ended, with this result."""
 
 
@@ -38,12 +42,13 @@ def _name(cell: Cell) -> str:
     return f"{cell.label}{control} n={c.size} draw={c.draw} seed={c.seed}"
 
 
-def _outcome(row: dict[str, Any]) -> str:
-    if row["status"] != "ok":
-        return f"FAILED: {row['error']}"
-    measured = "test" if "test_acc" in row else "val"
-    shown = f"train {row['train_acc']:.3f}  {measured} {row[f'{measured}_acc']:.3f}"
-    return f"{shown}  {row['seconds']:.0f} s"
+def _outcome(result: Result) -> str:
+    if result.status != "ok":
+        return f"FAILED: {result.error}"
+    measured, value = "test", result.test_acc
+    if value is None:
+        measured, value = "val", result.val_acc
+    return f"train {result.train_acc:.3f}  {measured} {value:.3f}  {result.seconds:.0f} s"
 
 
 class _Bars:
@@ -51,7 +56,7 @@ class _Bars:
 
     def __init__(self, console: Console, total: int, done: int) -> None:
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[unit]}"),
@@ -75,11 +80,17 @@ class _Bars:
                 )
             self.bars.update(self.tasks[cell.key], completed=step)
 
-    def done(self, cell: Cell, row: dict[str, Any]) -> None:
+    def _print(self, text: str) -> None:
+        self.bars.console.print(text, highlight=False, markup=False, emoji=False)
+
+    def say(self, cell: Cell, text: str) -> None:
+        self._print(f"{_name(cell)}  {text}")
+
+    def done(self, cell: Cell, result: Result) -> None:
         if cell.key in self.tasks:
             self.bars.remove_task(self.tasks.pop(cell.key))
         self.bars.advance(self.all)
-        self.bars.console.print(f"{_name(cell)}  {_outcome(row)}", highlight=False)
+        self._print(f"{_name(cell)}  {_outcome(result)}")
 
 
 class _Lines:
@@ -102,13 +113,16 @@ class _Lines:
         clock = clock if self.count > self.before else "time left not known yet"
         self.console.print(
             f"[{self.count}/{self.total}] {text}  {clock}", highlight=False, markup=False,
-            soft_wrap=True,
+            emoji=False, soft_wrap=True,
         )  # fmt: skip
 
     def tell(self, running: Running) -> None:
         if time.monotonic() - self.last > 60:
             self._print("; ".join(f"{_name(c)} step {s} of {c.config.steps}" for c, s in running))
 
-    def done(self, cell: Cell, row: dict[str, Any]) -> None:
+    def say(self, cell: Cell, text: str) -> None:
+        self._print(f"{_name(cell)}  {text}")
+
+    def done(self, cell: Cell, result: Result) -> None:
         self.count += 1
-        self._print(f"{_name(cell)}  {_outcome(row)}")
+        self._print(f"{_name(cell)}  {_outcome(result)}")

@@ -2,29 +2,35 @@
 
 import csv
 import io
-import json
+import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
+import pandas as pd
 import torch
 import yaml
 from filelock import FileLock, Timeout
 
 from vision_attn.compare.grid import Cell, Plan
-from vision_attn.compare.identity import covers, identity, refuse_other, starts
+from vision_attn.compare.identity import covers, identity, read_study, refuse_other, starts
+from vision_attn.compare.result import Result
 from vision_attn.compare.study import Study
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
-from vision_attn.files import as_json, plain, write_text
+from vision_attn.files import as_json, plain, write_text, writing
+from vision_attn.texts import one_line, table_cell
 
-__all__ = ["COLUMNS", "Store"]
+__all__ = ["COLUMNS", "Store", "read_log"]
+
+_LOG = logging.getLogger(__name__)
 
 COLUMNS = (
     "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
@@ -45,35 +51,50 @@ class Store:
 
     def check(self, study: Study, plan: Plan, source: Source) -> None:
         """Refuse a directory that holds another configuration, or something else altogether."""
-        held = self._held()
-        if held is None:
-            if self.root.is_file() or (self.root.is_dir() and any(self.root.iterdir())):
-                raise UserError(f"out {self.root} exists and is no study; choose a new directory")
-            return
-        refuse_other(self.root, held, identity(study, plan, source))
+        stored = read_study(self.root)
+        try:
+            empty = stored or not self.root.exists() or not any(self.root.iterdir())
+        except OSError:
+            empty = False
+        if not empty:
+            raise UserError(f"out {self.root} exists and is no study; choose a new directory")
+        if stored is not None:
+            refuse_other(self.root, stored, identity(study, plan, source))
+        labels: dict[str, str] = {}
+        for label in (*(stored or {"args": {}})["args"], *plan.args):
+            other = labels.setdefault(normalize("NFKC", label).casefold(), label)
+            if other != label:
+                raise UserError(
+                    f"models {other!r} and {label!r} of out {self.root} differ in the case of"
+                    " letters alone, which not every file system tells apart; name one otherwise"
+                )
 
     @contextmanager
     def open(self, study: Study, plan: Plan, source: Source) -> Iterator[None]:
         """Hold the directory for one process: write study.yaml, clear what a crash left."""
         self.check(study, plan, source)
-        self.cells.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = FileLock(self.root / ".lock", timeout=0).acquire()
-        except Timeout as e:
-            raise UserError(f"another process is at work in {self.root}") from e
+        with writing(self.cells):
+            self.cells.mkdir(parents=True, exist_ok=True)
+        with writing(self.root / ".lock"):
+            try:
+                lock = FileLock(self.root / ".lock", timeout=0).acquire()
+            except Timeout as e:
+                raise UserError(f"another process is at work in {self.root}") from e
         with lock:
-            for left in self.cells.glob(".tmp-*"):
-                shutil.rmtree(left)
-            held = self._held() or {"args": {}}
+            with writing(self.cells):
+                for cells in (self.cells, self.root / "tuning" / "cells"):
+                    for left in cells.glob(".tmp-*"):
+                        _remove(left)
+            stored = read_study(self.root) or {"args": {}}
             text = identity(study, plan, source)
-            text["args"] = held["args"] | text["args"]
-            for name, value in held.get("identity", {}).get("budget", {}).items():
-                text["identity"]["budget"][name] = text["identity"]["budget"][name] or value
+            text["args"] = stored["args"] | text["args"]
+            for name, value in stored.get("identity", {}).get("budget", {}).items():
+                text["identity"]["budget"][name] = text["identity"]["budget"].get(name) or value
             start = plain(asdict(study))
-            text["starts"] = [s for s in starts(held) if not covers(start, s)]
+            text["starts"] = [s for s in starts(stored) if not covers(start, s)]
             if not any(covers(s, start) for s in text["starts"]):
                 text["starts"].append(start)
-            text["costs"] = held.get("costs", {}) | {
+            text["costs"] = stored.get("costs", {}) | {
                 m: {**asdict(c), "matched": plan.matched[m]} for m, c in plan.costs.items()
             }
             text["versions"] = {
@@ -83,67 +104,77 @@ class Store:
             write_text(self.root / "study.yaml", yaml.safe_dump(text, sort_keys=False))
             yield
 
-    def done(self, cell: Cell, *, measure: bool = False) -> bool:
-        """Whether a whole result with status ok is there; a failed or broken one is run again.
+    def result(self, cell: Cell, *, test: bool = True) -> Result | None:
+        """The stored result of a cell; None where there is none.
 
-        With `measure`, one without measures is run again too. A result that stands for one protocol
-        and is now wanted for another is noted for both.
+        Raises:
+            UserError: one that cannot be believed.
         """
         path = self.cells / cell.key
-        row = self._read(path)
-        if row is None or row.get("status") != "ok" or (measure and "measures" not in row):
-            return False
-        known = row.setdefault("protocols", ["steps"])
-        if more := [p for p in cell.protocols if p not in known]:
-            known += more
-            write_text(path / "result.json", as_json(row))
-        return True
+        if not os.path.lexists(path):
+            return None
+        result = Result.read(path, None, test=test)
+        same = result.model == cell.label and result.config == plain(asdict(cell.config))
+        if not same:
+            raise UserError(f"{path / 'result.json'} is damaged: it is of another configuration")
+        read_log(path)
+        return result
 
-    def result(self, cell: Cell) -> dict[str, Any] | None:
-        """The stored result of a cell, if there is one."""
-        return self._read(self.cells / cell.key)
+    def done(self, cell: Cell, *, measure: bool = False, test: bool = True) -> bool:
+        """Whether a whole result with status ok is there; a failed or damaged one is run again.
+
+        With `measure`, one without measures is run again too. What is damaged is logged.
+        """
+        try:
+            result = self.result(cell, test=test)
+        except UserError as e:
+            _LOG.warning("%s; the cell is run again", one_line(e))
+            return False
+        if result is None or result.status != "ok":
+            return False
+        return not measure or result.measures is not None
+
+    def stand_for(self, cell: Cell) -> None:
+        """Note in a finished cell's result the protocols of `cell` that it does not name yet."""
+        result = self.result(cell, test=False)
+        assert result is not None
+        if more := [p for p in cell.protocols if p not in result.protocols]:
+            result = replace(result, protocols=(*result.protocols, *more))
+            write_text(self.cells / cell.key / "result.json", as_json(result.to_json()))
 
     def scratch(self, cell: Cell) -> Path:
         """A new place for a cell's files until they are whole."""
         path = self.cells / f".tmp-{cell.key}"
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
+        with writing(path):
+            _remove(path)
+            path.mkdir(parents=True)
         return path
 
-    def keep(self, cell: Cell, scratch: Path, result: dict[str, Any]) -> dict[str, Any]:
+    def keep(self, cell: Cell, scratch: Path, outcome: Mapping[str, Any]) -> Result:
         """Rename a finished cell into place, its result written first."""
-        c = cell.config
-        row = {
-            "model": cell.label,
-            "size": c.size,
-            "draw": c.draw,
-            "seed": c.seed,
-            "params": cell.cost.params,
-            "flops": cell.cost.flops,
-            "protocols": list(cell.protocols),
-            "control": c.control,
-            "arch": c.model,
-            "matched": cell.matched,
-            **result,
-        }
-        write_text(scratch / "result.json", as_json({**row, "config": plain(asdict(c))}))
+        result = Result.of(cell, outcome)
+        write_text(scratch / "result.json", as_json(result.to_json()))
         final = self.cells / cell.key
-        if final.exists():  # a failed or broken one
-            shutil.rmtree(final)
-        scratch.replace(final)
-        return row
+        with writing(final):
+            _remove(final)  # a failed or damaged one
+            scratch.replace(final)
+        return result
+
+    def read(self) -> tuple[list[tuple[Path, Result]], list[str]]:
+        """Every result that can be believed, with its directory; and what is wrong with others."""
+        study = read_study(self.root)
+        data = None if study is None else study["identity"]["data"]
+        results, damages = [], []
+        for path in _entries(self.cells):
+            try:
+                results.append((path, Result.read(path, data)))
+            except UserError as e:
+                damages.append(str(e))
+        return results, damages
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every stored result, in a fixed order: one row for each protocol that it stands for."""
-        if not self.cells.is_dir():
-            return []
-        found = [self._read(p) for p in self.cells.iterdir() if not p.name.startswith(".")]
-        rows = [
-            {"control": "none", "arch": r["model"], **r, "protocol": protocol}
-            for r in found
-            if r is not None
-            for protocol in r.get("protocols", ["steps"])
-        ]
+        """Rows for results.csv in a fixed order, one for each protocol that a result stands for."""
+        rows = [row for _, result in self.read()[0] for row in result.rows()]
         names = ("model", "size", "protocol", "control", "draw", "seed")
         return sorted(rows, key=lambda r: tuple(r[name] for name in names))
 
@@ -151,33 +182,48 @@ class Store:
         """results.csv from the cells, and its rows."""
         rows = self.rows()
         text = io.StringIO()
-        table = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         table.writeheader()
-        table.writerows({k: "" if r.get(k) is None else r[k] for k in COLUMNS} for r in rows)
+        table.writerows({k: table_cell(r.get(k)) for k in COLUMNS} for r in rows)
         write_text(self.root / "results.csv", text.getvalue())
         return rows
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
-        try:
-            row = json.loads((path / "result.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return (
-            row
-            if isinstance(row, dict) and {"model", "size", "draw", "seed"} <= row.keys()
-            else None
-        )
 
-    def _held(self) -> dict[str, Any] | None:
-        try:
-            held = yaml.safe_load((self.root / "study.yaml").read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, yaml.YAMLError) as e:
-            raise UserError(f"{self.root / 'study.yaml'} cannot be read: {e}") from e
-        if not isinstance(held, dict) or not {"identity", "args"} <= held.keys():
-            raise UserError(f"{self.root / 'study.yaml'} is not a study of this program")
-        return held
+def read_log(path: Path) -> pd.DataFrame | None:
+    """A cell's metrics.csv; None where there is none.
+
+    Raises:
+        UserError: no table of numbers with a column `step`.
+    """
+    file = path / "metrics.csv"
+    if not os.path.lexists(file):
+        return None
+    try:
+        table = pd.read_csv(file)
+        if "step" not in table:
+            raise ValueError("it has no column 'step'")
+        table.astype(float)
+    except (OSError, ValueError) as e:
+        raise UserError(f"{file} is damaged: {e}") from e
+    return table
+
+
+def _entries(cells: Path) -> list[Path]:
+    """What lies in `cells`, without what begins with a dot; nothing where there is no folder."""
+    try:
+        return sorted(p for p in cells.iterdir() if not p.name.startswith("."))
+    except FileNotFoundError:
+        return []
+    except OSError as e:
+        raise UserError(f"{cells} cannot be read: {e.strerror}") from e
+
+
+def _remove(path: Path) -> None:
+    """Whatever is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _machine() -> dict[str, Any]:

@@ -1,18 +1,22 @@
 """What a report is made from: the stored files of one study, or of several joined."""
 
-import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
+from vision_attn.compare.identity import check_study, read_study, read_yaml
+from vision_attn.compare.result import Result
 from vision_attn.compare.runs import complete
-from vision_attn.compare.store import COLUMNS, Store
+from vision_attn.compare.store import COLUMNS, Store, read_log
 from vision_attn.errors import UserError
+from vision_attn.texts import one_line, table_text
 
 __all__ = ["KEY", "LATER", "Stored", "archs", "read", "read_results"]
+
+_LOG = logging.getLogger(__name__)
 
 KEY = ["model", "size", "draw", "seed", "protocol", "control"]
 """What names a run."""
@@ -59,100 +63,157 @@ def read_results(root: Path) -> pd.DataFrame:
     """Results of a study's directory: from its cells, else from its results.csv.
 
     Raises:
-        UserError: no results there, a column missing, or no run that is done.
+        UserError: no results there, a table that is damaged, or no run that is done.
     """
-    file = root / "results.csv"
-    columns = list(dict.fromkeys([*COLUMNS, *LATER]))
-    if (root / "cells").is_dir():
-        results = complete(pd.DataFrame(Store(root).write_results(), columns=columns))
-    elif file.is_file():
-        results = _table(file, tuple(c for c in COLUMNS if c not in LATER))
-        results = complete(results)
-    else:
-        raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
-    if not (results["status"] == "ok").any():
-        raise UserError(f"{root} holds no finished cell yet")
-    return results
+    return _results(root, _believed(root))
 
 
 def read(root: Path) -> Stored:
-    """Everything that is stored of a study; only its results must be there."""
-    results = read_results(root)
-    training = _training(root) if (root / "cells").is_dir() else _optional(root / "training.csv")
-    attention = _attention(root) if (root / "cells").is_dir() else _optional(root / "attention.csv")
+    """Everything that is stored of a study; only its results must be there.
+
+    What is damaged is left out and logged.
+    """
+    cells = _believed(root)
+    results = _results(root, cells)
+    if cells is None:
+        training, attention = _optional(root / "training.csv"), _optional(root / "attention.csv")
+    else:
+        ok = [(path, result) for path, result in cells if result.status == "ok"]
+        training, attention = _training(ok), _attention([result for _, result in ok])
     file = root / "tuning.csv"
     tuning = _table(file, _TUNING) if file.is_file() else pd.DataFrame()
     return Stored(results, _studies(root), training, attention, tuning)
 
 
+Cells = list[tuple[Path, Result]]
+
+
+def _believed(root: Path) -> Cells | None:
+    """The cells of a directory; None where it has no folder `cells`."""
+    if not (root / "cells").is_dir():
+        return None
+    cells, damages = Store(root).read()
+    for damage in damages:
+        _leave_out(damage)
+    return cells
+
+
+def _leave_out(damage: object) -> None:
+    _LOG.warning("%s; left out", one_line(damage))
+
+
+def _results(root: Path, cells: Cells | None) -> pd.DataFrame:
+    if cells is not None:
+        rows = [row for _, result in cells for row in result.rows()]
+        results = pd.DataFrame(rows, columns=list(COLUMNS))
+        results = results.sort_values(_ORDER, ignore_index=True)
+    elif (root / "results.csv").is_file():
+        results = _table(root / "results.csv", tuple(c for c in COLUMNS if c not in LATER))
+    else:
+        raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
+    if not (results["status"] == "ok").any():
+        raise UserError(f"{root} holds no finished cell yet")
+    return complete(results)
+
+
+_ORDER = ["model", "size", "protocol", "control", "draw", "seed"]
+
+_TEXTS = ("model", "status", "subset", "error", "protocol", "control", "arch", "matched", "augment")
+"""Columns that are text, also where it looks like a number."""
+
+_WHOLE = ("size", "draw", "seed", "step", "layer")
+
+
 def _table(file: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    """A table that this program wrote.
+
+    Raises:
+        UserError: a missing column, or a value that is no number where there must be one.
+    """
     try:
-        table = pd.read_csv(file, keep_default_na=False, na_values=[""])
+        table = pd.read_csv(
+            file,
+            keep_default_na=False,
+            na_values=[""],
+            dtype=dict.fromkeys(_TEXTS, object),
+            encoding="utf-8",
+        )
     except (OSError, ValueError) as e:
         raise UserError(f"{file} cannot be read: {e}") from e
-    missing = [c for c in columns if c not in table]
-    if missing:
+    if missing := [c for c in columns if c not in table]:
         raise UserError(f"{file} has no column {missing[0]!r}")
+    for name in table:
+        if name in _TEXTS:
+            table[name] = table[name].map(table_text)
+        elif name not in ("fitted", "chosen"):
+            _check_numbers(file, table, str(name))
+    if "model" in table and not table["model"].notna().all():
+        raise UserError(f"{file} has a row without model")
     return table
 
 
+def _check_numbers(file: Path, table: pd.DataFrame, name: str) -> None:
+    numbers = pd.to_numeric(table[name], errors="coerce")
+    wrong = numbers.isna() & table[name].notna()
+    if name in _WHOLE:
+        wrong |= ~(numbers >= 0) | (numbers % 1 != 0)
+    if name.endswith("_acc"):
+        wrong |= (numbers < 0) | (numbers > 1)
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        raise UserError(
+            f"{file} line {row + 2} has {name} {table[name].iloc[row]}; wanted"
+            f" {'a share from 0 to 1' if name.endswith('_acc') else 'a number'}"
+        )
+
+
 def _optional(file: Path) -> pd.DataFrame:
-    return _table(file, ("model", "size")) if file.is_file() else pd.DataFrame()
+    """A table that the page can do without."""
+    if not file.is_file():
+        return pd.DataFrame()
+    try:
+        return _table(file, ("model", "size", "protocol", "control"))
+    except UserError as e:
+        _leave_out(e)
+        return pd.DataFrame()
 
 
 def _studies(root: Path) -> dict[str, dict[str, Any]]:
     """study.yaml, or the studies.yaml of a joined report; nothing where neither is there."""
-    for name in ("study.yaml", "studies.yaml"):
-        file = root / name
-        if not file.is_file():
-            continue
-        try:
-            held = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as e:
-            raise UserError(f"{file} cannot be read: {e}") from e
-        held = {root.resolve().name: held} if name == "study.yaml" else held
-        good = isinstance(held, dict) and all(
-            isinstance(s, dict) and {"identity", "args"} <= s.keys() for s in held.values()
-        )
-        if not good:
-            raise UserError(f"{file} is not a study of this program")
-        return dict(held)
-    return {}
+    study = read_study(root)
+    if study is not None:
+        return {root.resolve().name: study}
+    file = root / "studies.yaml"
+    if not file.is_file():
+        return {}
+    studies = read_yaml(file)
+    if not isinstance(studies, dict):
+        raise UserError(f"{file} is not a study of this program")
+    for one in studies.values():
+        check_study(file, one)
+    return {str(name): study for name, study in studies.items()}
 
 
-def _cells(root: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Finished cells with what names them."""
-    found = []
-    for path in sorted((root / "cells").iterdir()):
-        try:
-            row = json.loads((path / "result.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # not whole; Store skips it too
-            continue
-        if isinstance(row, dict) and row.get("status") == "ok":
-            found.append((path, row))
-    return found
-
-
-def _labels(row: dict[str, Any]) -> list[dict[str, Any]]:
+def _labels(result: Result) -> list[dict[str, Any]]:
     """What names a run beside its draw and seed; two where it stands under two protocols."""
-    protocols = row.get("protocols") or [row.get("protocol") or "steps"]
-    control = row.get("control") or "none"
-    return [
-        {"model": row["model"], "protocol": p, "control": control, "size": row["size"]}
-        for p in protocols
-    ]
+    named = {"model": result.model, "control": result.control, "size": result.size}
+    return [{**named, "protocol": p} for p in result.protocols]
 
 
-def _training(root: Path) -> pd.DataFrame:
+def _training(cells: Cells) -> pd.DataFrame:
     """Means of the logs: train_loss, val_loss and val_acc at each logged step."""
     logs = []
-    for path, row in _cells(root):
-        if (path / "metrics.csv").is_file():
-            log = _table(path / "metrics.csv", ("step",))
+    for path, result in cells:
+        try:
+            log = read_log(path)
+        except UserError as e:
+            _leave_out(e)
+            continue
+        if log is not None:
             measures = [m for m in ("train_loss", "val_loss", "val_acc") if m in log]
             # train and validation stand in two rows of one step
             mean = log.groupby("step")[measures].mean().reset_index()
-            logs += [mean.assign(**labels) for labels in _labels(row)]
+            logs += [mean.assign(**labels) for labels in _labels(result)]
     if not logs:
         return pd.DataFrame()
     names = ["model", "protocol", "control", "size", "step"]
@@ -160,13 +221,13 @@ def _training(root: Path) -> pd.DataFrame:
     return every.groupby(names, sort=True).mean().reset_index()
 
 
-def _attention(root: Path) -> pd.DataFrame:
+def _attention(results: list[Result]) -> pd.DataFrame:
     """Means over heads, draws and seeds of what was measured of attention, by layer."""
     rows = [
         {**labels, **{k: v for k, v in measured.items() if k != "head"}}
-        for _, row in _cells(root)
-        for measured in row.get("measures") or ()
-        for labels in _labels(row)
+        for result in results
+        for measured in result.measures or ()
+        for labels in _labels(result)
     ]
     if not rows:
         return pd.DataFrame()

@@ -1,12 +1,11 @@
 """Tuning with equal means: the same tries for every model and size, chosen on validation images."""
 
-import csv
-import io
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 from scipy.stats import qmc
 
 from vision_attn.compare.grid import Cell, Plan, with_config
@@ -15,7 +14,8 @@ from vision_attn.compare.study import Study
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
-from vision_attn.files import write_text
+from vision_attn.files import write_text, writing
+from vision_attn.texts import csv_text
 from vision_attn.training.optim import OptimConfig
 
 __all__ = ["settings", "tune"]
@@ -64,7 +64,8 @@ def tune(
     """
     tries = settings(study)
     under = Store(store.root / "tuning")
-    under.cells.mkdir(parents=True, exist_ok=True)
+    with writing(under.cells):
+        under.cells.mkdir(parents=True, exist_ok=True)
     first = {_group(c): c for c in made.cells if (c.config.draw, c.config.seed) == (0, 0)}
     cells = {
         group: [with_config(c, source, optim=optim, augment=augment) for optim, augment in tries]
@@ -75,14 +76,18 @@ def tune(
     rows: list[dict[str, Any]] = []
     won: dict[Group, Cell] = {}
     for group, candidates in cells.items():
-        results = [under.result(c) or {"status": "failed"} for c in candidates]
-        ok = [i for i, r in enumerate(results) if r["status"] == "ok"]
-        if not ok:
+        results = [under.result(c, test=False) for c in candidates]
+        scores = {
+            i: (r.val_acc, -math.inf if r.val_loss is None else -r.val_loss, -i)
+            for i, r in enumerate(results)
+            if r is not None and r.status == "ok"
+        }
+        if not scores:
             raise UserError(
                 f"all {len(tries)} tries of {group[0]} at {group[1]} images failed;"
                 f" {under.cells} says why"
             )
-        best = max(ok, key=lambda i: (results[i]["val_acc"], -results[i]["val_loss"], -i))
+        best = max(scores, key=lambda i: scores[i])
         won[group] = candidates[best]
         for i, (cell, result) in enumerate(zip(candidates, results, strict=True)):
             config = cell.config
@@ -90,13 +95,10 @@ def tune(
                 dict(zip(COLUMNS, group, strict=False))
                 | {"try": i, "lr": config.optim.lr, "weight_decay": config.optim.weight_decay}
                 | {"augment": _named(config.augment), "chosen": i == best}
-                | {k: result.get(k) for k in ("status", "val_acc", "val_loss")}
+                | {k: getattr(result, k, None) for k in ("status", "val_acc", "val_loss")}
             )
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_text(store.root / "tuning.csv", text.getvalue())
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    write_text(store.root / "tuning.csv", csv_text(table, lineterminator="\n"))
     tuned = [
         with_config(
             c, source, optim=won[_group(c)].config.optim, augment=won[_group(c)].config.augment

@@ -112,7 +112,7 @@ def _fingerprint(parts: dict[str, Any]) -> str:
         if isinstance(value, Files):
             root = os.path.commonpath(value.paths)
             names = [f"{os.path.relpath(p, root)}:{os.path.getsize(p)}" for p in value.paths]
-            digest.update("\n".join([*names, str(value.img_size)]).encode())
+            digest.update("\n".join([*names, str(value.img_size)]).encode(errors="surrogateescape"))
         else:
             digest.update(str(value.shape).encode() + value.tobytes())
     return digest.hexdigest()

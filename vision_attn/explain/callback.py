@@ -12,6 +12,7 @@ from vision_attn.errors import UserError
 from vision_attn.explain.measures import MEASURES, attention_measures, some_images
 from vision_attn.explain.observe import attention_layers
 from vision_attn.files import write_text
+from vision_attn.texts import csv_text
 
 __all__ = ["AttentionMeasures"]
 
@@ -72,7 +73,7 @@ class AttentionMeasures(Callback):
         folder = Path(trainer.log_dir or trainer.default_root_dir)  # asked on every device
         if trainer.is_global_zero:
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(folder / "attention.csv", pd.concat(self._rows).to_csv(index=False))
+            write_text(folder / "attention.csv", csv_text(pd.concat(self._rows)))
 
 
 def _model(module: Any) -> Any:

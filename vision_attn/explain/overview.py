@@ -14,6 +14,7 @@ from torch import Tensor
 from vision_attn.errors import UserError
 from vision_attn.explain.view import View
 from vision_attn.files import write_bytes
+from vision_attn.texts import in_figure
 
 __all__ = ["MAX_PANELS", "blend", "draw"]
 
@@ -70,7 +71,8 @@ def draw(view: View, out: Path, token: int | None) -> None:
     )
     FigureCanvasAgg(figure)
     figure.suptitle(
-        f"{view.trained.name}, asked by {asks}; below each map its largest weight, orange",
+        f"{in_figure(view.trained.name)}, asked by {asks};"
+        " below each map its largest weight, orange",
         fontsize=9,
     )
     parts: Any = figure.subfigures(n, 1, squeeze=False)[:, 0]
@@ -101,7 +103,7 @@ def _answer(part: Any, view: View, i: int, token: int | None) -> None:
     grid = part.add_gridspec(2, 2)
     top = [part.add_subplot(grid[0, 0]), part.add_subplot(grid[0, 1])]
     _image(top[0], rgb)
-    top[0].set_title(_short(view.names[i]), fontsize=8, pad=3)
+    top[0].set_title(in_figure(view.names[i], 18), fontsize=8, pad=3)
     if token is not None:
         _mark(top[0], view, token)
     _image(top[1], blend(pixels, view.rollout[i].float().numpy()))
@@ -109,7 +111,7 @@ def _answer(part: Any, view: View, i: int, token: int | None) -> None:
     bars = part.add_subplot(grid[1, :])
     p = view.probabilities[i].numpy()
     best = np.argsort(-p, kind="stable")[:5]
-    names = [_short(view.trained.classes[c], 14) for c in best]
+    names = [in_figure(view.trained.classes[c], 14) for c in best]
     bars.barh(range(len(best)), p[best], color="0.55", height=0.7)
     bars.set_yticks(range(len(best)), names, fontsize=7)
     bars.set_ylim(len(best) - 0.4, -0.6)
@@ -136,7 +138,3 @@ def _mark(ax: Any, view: View, token: int) -> None:
         (col * w - 0.5, row * h - 0.5), w, h, fill=False, ec="#00e5ff", lw=1.2, clip_on=False
     )
     ax.add_patch(frame)
-
-
-def _short(text: str, most: int = 18) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

@@ -30,6 +30,7 @@ from vision_attn.report.plotting import (
     style_handles,
     styled,
 )
+from vision_attn.texts import in_figure
 
 __all__ = [
     "against_size",
@@ -167,8 +168,8 @@ def multiplier(comparison: Comparison, looks: Mapping[str, Look]) -> Figure | No
     axes.set_ylim(bottom, top)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "235" else "")
-    sizes(axes, table["n"], f"training images of {comparison.first}")
-    axes.set_ylabel(f"times the images that {comparison.second} needs")
+    sizes(axes, table["n"], f"training images of {in_figure(comparison.first)}")
+    axes.set_ylabel(f"times the images that {in_figure(comparison.second, 20)} needs")
     return figure
 
 
@@ -194,7 +195,8 @@ def protocol_split(comparison: Comparison) -> Figure | None:
     axes.axhline(0, color="black", lw=0.8)
     axes.set_xticks(at, [f"{s:,}" for s in split["size"]], rotation=rotation(len(at)))
     axes.set_xlabel("training images")
-    axes.set_ylabel(f"{comparison.first} minus {comparison.second}, points")
+    first, second = (in_figure(m, 20) for m in (comparison.first, comparison.second))
+    axes.set_ylabel(f"{first} minus {second}, points")
     handles, _ = axes.get_legend_handles_labels()
     legend(figure, axes, handles, "", outside=True, columns=1)
     return figure

@@ -23,6 +23,7 @@ from vision_attn.report.plotting import (
     sizes,
     styled,
 )
+from vision_attn.texts import in_figure
 
 __all__ = ["attention_distance", "capacity", "training_curves"]
 
@@ -44,7 +45,7 @@ def training_curves(log: pd.DataFrame) -> Figure | None:
     two = log["protocol"].nunique() > 1
     for axes, ((model, _, protocol), rows) in zip(panels, groups, strict=False):
         _losses(axes, rows, colours)
-        axes.set_title(f"{model}, {NAMES[str(protocol)]}" if two else str(model))
+        axes.set_title(in_figure(model) + (f", {NAMES[str(protocol)]}" if two else ""))
     for axes in panels[len(groups) :]:
         axes.remove()
     for axes in panels[max(len(groups) - columns, 0) : len(groups)]:
@@ -63,7 +64,9 @@ def _losses(axes: Axes, log: pd.DataFrame, colours: Mapping[Any, Any]) -> None:
     """Both losses of one model, a colour a size, on a log axis."""
     for size, run in log.groupby("size"):
         for measure, dashes in (("val_loss", "-"), ("train_loss", "--")):
-            rows = run[run[measure].notna() & (run[measure] > 0)] if measure in run else run[:0]
+            if measure not in run:
+                continue
+            rows = run[run[measure].notna() & (run[measure] > 0)]
             axes.plot(rows["step"] + 1, rows[measure], dashes, color=colours[size], lw=1.3)
     axes.set_yscale("log")
 
@@ -94,7 +97,7 @@ def capacity(summary: pd.DataFrame, archs: Mapping[str, str]) -> Figure | None:
         axes.tick_params(axis="x", which="minor", labelsize=10)
         percent(axes, label)
     panels[1].set_xlabel("parameters", fontsize=10)
-    handles = [handle(look[m], m) for m in sorted(look)]
+    handles = [handle(look[m], in_figure(m)) for m in sorted(look)]
     handles += [Line2D([], [], color="0.3", ls=s, label=f"{n:,} images") for n, s in lines.items()]
     legend(figure, panels[0], handles, note(rows.assign(model=rows["family"])), outside=True)
     return figure
@@ -119,7 +122,7 @@ def attention_distance(measures: pd.DataFrame) -> Figure | None:
         for layer, colour in zip(layers, shades, strict=True):
             at = rows[rows["layer"] == layer].sort_values("size")
             axes.plot(at["size"], at["distance"], marker="o", ms=4, color=colour)
-        axes.set_title(str(model))
+        axes.set_title(in_figure(model))
         sizes(axes, measures["size"], "")
         axes.set_ylabel("distance, pixels")
     panels[-1].set_xlabel("training images")

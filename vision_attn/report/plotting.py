@@ -20,6 +20,7 @@ from matplotlib.ticker import NullLocator
 from vision_attn.models.families import attends
 from vision_attn.report.analysis import CONTROLS, PROTOCOLS
 from vision_attn.report.numbers import FIT, short
+from vision_attn.texts import in_figure
 
 __all__ = [
     "LINES",
@@ -227,7 +228,7 @@ def log_percent(axes: Axes) -> None:
 
 
 def handle(look: Look, label: str) -> Line2D:
-    """A model's entry in a legend."""
+    """An entry in a legend; `label` as of `in_figure`."""
     return Line2D([], [], color=look.colour, marker=look.marker, label=label)
 
 
@@ -235,7 +236,9 @@ def model_handles(summary: pd.DataFrame, look: Mapping[str, Look]) -> list[Line2
     """Each model with its parameters."""
     params = summary.groupby("model")["params"].first()
     unit = "" if len(params) > MANY else " parameters"
-    return [handle(look[m], f"{m} ({short(params[m])}{unit})") for m in sorted(params.index)]
+    return [
+        handle(look[m], f"{in_figure(m)} ({short(params[m])}{unit})") for m in sorted(params.index)
+    ]
 
 
 def style_handles(kinds: pd.Series) -> list[Line2D]:

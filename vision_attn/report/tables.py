@@ -7,9 +7,11 @@ from typing import Any
 import pandas as pd
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from vision_attn.report.analysis import Analysis, Comparison, Setting
 from vision_attn.report.numbers import FIT, mean_and_half, times_cell, with_interval
+from vision_attn.texts import in_markdown
 
 __all__ = [
     "Block",
@@ -94,10 +96,9 @@ def markdown(analysis: Analysis) -> str:
     """The results as Markdown, in per cent; `*` marks points whose runs did not all fit."""
     parts = []
     for block in results_blocks(analysis):
-        lines = [block.header, ["---:"] * len(block.header), *block.rows]
-        text = "".join(
-            "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |\n" for line in lines
-        )
+        header = [in_markdown(name) for name in block.header]
+        lines = [header, ["---:"] * len(header), *block.rows]
+        text = "".join("| " + " | ".join(line) + " |\n" for line in lines)
         parts.append(f"{block.title}\n\n{text}" if block.title else text)
     return "\n".join(parts)
 
@@ -113,7 +114,7 @@ def terminal(analysis: Analysis) -> Group:
             caption=f"* not all runs fitted (train accuracy under {FIT})" if stars else None,
         )
         for name in block.header:
-            table.add_column(name, justify="right")
+            table.add_column(Text(name), justify="right", overflow="fold")
         for row in block.rows:
             table.add_row(*row)
         tables.append(table)

@@ -7,14 +7,16 @@ import pandas as pd
 import yaml
 
 from vision_attn.compare.join import join
+from vision_attn.compare.store import Store
 from vision_attn.compare.stored import Stored
 from vision_attn.errors import UserError
-from vision_attn.files import write_bytes, write_text
+from vision_attn.files import write_bytes, write_text, writing
 from vision_attn.report.analysis import Analysis, analyse
 from vision_attn.report.figures import figures
 from vision_attn.report.page import MARK, page
 from vision_attn.report.plotting import render
 from vision_attn.report.tables import markdown
+from vision_attn.texts import csv_text
 
 __all__ = ["report"]
 
@@ -49,8 +51,11 @@ def report(
         for picture in figures(analysis)
     }
     text = page(analysis, {picture: files["svg"] for picture, files in pictures.items()})
-    place.mkdir(parents=True, exist_ok=True)
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
     _write_tables(place, analysis)
+    if own and (place / "cells").is_dir():
+        Store(place).write_results()
     if not own:
         _write_sources(place, stored)
     for picture, files in pictures.items():
@@ -78,7 +83,7 @@ def _write_sources(place: Path, stored: Stored) -> None:
 
 
 def _csv(table: pd.DataFrame) -> str:
-    return table.to_csv(index=False, lineterminator="\n")
+    return csv_text(table, lineterminator="\n")
 
 
 def _check_place(out: Path) -> None:

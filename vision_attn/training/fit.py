@@ -22,6 +22,7 @@ from vision_attn.data.folder import Files
 from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
 from vision_attn.files import write_text
+from vision_attn.texts import csv_text
 from vision_attn.training.classifier import Classifier
 
 _SHAPE = ("in_chans", "img_size", "num_classes")
@@ -55,7 +56,7 @@ class PredictionsCSV(BasePredictionWriter):
         table.insert(0, "image", list(images.paths) if isinstance(images, Files) else range(len(p)))
         out = Path(trainer.log_dir or ".")
         out.mkdir(parents=True, exist_ok=True)
-        write_text(out / "predictions.csv", table.to_csv(index=False))
+        write_text(out / "predictions.csv", csv_text(table))
         print(f"predictions of {len(p)} images are in {out / 'predictions.csv'}")
 
 
