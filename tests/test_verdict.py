@@ -12,8 +12,8 @@ from vision_attn.compare.remarks import about_controls, about_one, about_split
 from vision_attn.compare.runs import complete, select, summarise
 from vision_attn.compare.styles import is_attention, looks, number, pair, short
 from vision_attn.compare.verdict import better, growth, overfitting, verdict
-from vision_attn.compare.words import images
-from vision_attn.stats.multiplier import data_multiplier
+from vision_attn.compare.words import images, meeting
+from vision_attn.stats.multiplier import Crossing, data_multiplier
 from vision_attn.stats.paired import differences, error_ratio
 
 T1 = 12.706204736432095
@@ -108,7 +108,7 @@ def grown(points: list[float], ratios: list[float], **more: Any) -> str:
         "accuracy": diffs((20, 0.10, 0.05, 0.15, 1), (50, 0.20, 0.1, 0.3, 1)),
         "ratio": pd.DataFrame({"size": [20, 50], "ratio": [1.25, 1.5]}),
         "multiplier": pd.DataFrame(),
-        "meeting": "none up to 50",
+        "crossed": "none up to 50",
     }
     changes = pd.DataFrame({"points": points, "log_ratio": np.log(ratios)})
     return growth(**(defaults | more), pairs=changes, first="cnn", second="vit")
@@ -254,6 +254,28 @@ def test_remarks() -> None:
         "With labels shuffled vit reaches 10.0 % on test images at 20 (50.0 % without)."
     ]
     assert about_controls(summarise(complete(table(rows[:1])))) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((700.0, 512.0, 2345.0, 0.01, 0.99, 3), "vit overtakes cnn at 700 (95 % interval: 512 to"
+         " 2,345; none in 1 % of resamples; 3 draws)"),
+        ((700.0, 0.0, np.inf, 0.1, 0.8, 5), "vit overtakes cnn at 700 (95 % interval: under 100 to"
+         " none up to 10,000; none in 10 % of resamples; 5 draws)"),
+        ((0.0, 0.0, 0.0, 0.0, 0.0, 3), "vit is ahead of cnn from 100 on (95 % interval: under 100"
+         " to under 100; none in 0 % of resamples; 3 draws)"),
+        ((np.inf, np.inf, np.inf, 1.0, 0.0, 3), "none up to 10,000: cnn is ahead (100 % of"
+         " resamples, 3 draws)"),
+        ((700.0, np.nan, np.nan, np.nan, np.nan, 1), "vit overtakes cnn at 700 (1 draw: no"
+         " interval)"),
+        ((np.nan,), "no crossing can be read: a run of cnn or vit has no error, so no logarithm"),
+    ],
+)  # fmt: skip
+def test_words_of_a_crossing(numbers: tuple[Any, ...], said: str) -> None:
+    assert meeting(Crossing("cnn", "vit", (100.0, 10000.0), *numbers)) == said
+    nothing = "no crossing can be read: cnn and vit share 1 sizes, it takes 2"
+    assert meeting(Crossing("cnn", "vit", (100.0,), *numbers)) == nothing
 
 
 def test_words() -> None:

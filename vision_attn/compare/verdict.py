@@ -10,6 +10,7 @@ from vision_attn.compare.words import (
     ends,
     images,
     kinds,
+    meeting,
     points,
     points_with,
     times,
@@ -44,7 +45,7 @@ def verdict(runs: pd.DataFrame, first: str, second: str, *, protocol: str = "ste
             error_ratio(runs, first, second),
             pairs,
             data_multiplier(runs, first, second),
-            crossing(runs, first, second).text,
+            meeting(crossing(runs, first, second)),
             first,
             second,
         ),
@@ -105,7 +106,7 @@ def growth(
     ratio: pd.DataFrame,
     pairs: pd.DataFrame,
     multiplier: pd.DataFrame,
-    meeting: str,
+    crossed: str,
     first: str,
     second: str,
 ) -> str:
@@ -118,7 +119,7 @@ def growth(
         ratio: `error_ratio`.
         pairs: `changes` from the smallest size to the largest.
         multiplier: `data_multiplier`.
-        meeting: what `crossing` says.
+        crossed: where the curves cross, in words.
         first, second: the two models.
     """
     if len(accuracy) < 2:
@@ -146,7 +147,7 @@ def growth(
             f"; for the error that {first} has at {int(last['n']):,} images {second} needs"
             f" {times(last)} the images"
         )
-    text += f"; crossing of the curves: {meeting}"
+    text += f"; crossing of the curves: {crossed}"
     unfitted = accuracy[accuracy["fitted"] < 1]
     if len(unfitted):
         at = images(unfitted["size"])

@@ -7,6 +7,7 @@ import pandas as pd
 
 from vision_attn.compare.styles import number
 from vision_attn.stats.intervals import interval
+from vision_attn.stats.multiplier import Crossing
 
 __all__ = [
     "by_points",
@@ -15,6 +16,7 @@ __all__ = [
     "ends",
     "images",
     "kinds",
+    "meeting",
     "points",
     "points_with",
     "times",
@@ -111,3 +113,38 @@ def times(row: pd.Series) -> str:
         return f"{text} (not bounded by these draws)"
     top = f"to {row['high']:.2g}" if np.isfinite(row["high"]) else "to beyond the data"
     return f"{text} ({row['low']:.2g} {top})"
+
+
+def meeting(crossing: Crossing) -> str:
+    """Where two curves cross, or why that cannot be read."""
+    c = crossing
+    if len(c.sizes) < 2:
+        return (
+            f"no crossing can be read: {c.leader} and {c.chaser} share {len(c.sizes)} sizes,"
+            " it takes 2"
+        )
+    if np.isnan(c.median):
+        return (
+            f"no crossing can be read: a run of {c.leader} or {c.chaser} has no error,"
+            " so no logarithm"
+        )
+    first, last = (f"{c.sizes[i]:,.0f}" for i in (0, -1))
+    never = f"none up to {last}"
+    if c.median == np.inf:
+        text = f"{never}: {c.leader} is ahead"
+    elif c.median == 0:
+        text = f"{c.chaser} is ahead of {c.leader} from {first} on"
+    else:
+        text = f"{c.chaser} overtakes {c.leader} at {c.median:,.0f}"
+    if c.count < 2:
+        return f"{text} (1 draw: no interval)"
+    if c.low == np.inf:
+        return f"{text} ({100 * c.share_none:.0f} % of resamples, {c.count} draws)"
+    low, high = (
+        never if end == np.inf else f"{end:,.0f}" if end else f"under {first}"
+        for end in (c.low, c.high)
+    )
+    return (
+        f"{text} (95 % interval: {low} to {high}; none in {100 * c.share_none:.0f} % of resamples;"
+        f" {c.count} draws)"
+    )
