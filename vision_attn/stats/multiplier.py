@@ -43,8 +43,8 @@ def data_multiplier(
     if draws > 1:
         both = np.concatenate([of_a, of_b], 1)
         means = resample_means(both, resamples, np.random.default_rng(seed))
-        found = _reached(sizes, falling(means[:, : len(at)]), falling(means[:, len(at) :]))
-        low, _, high = _quantiles(found)
+        sizes_of_b = _reached(sizes, falling(means[:, : len(at)]), falling(means[:, len(at) :]))
+        low, _, high = _quantiles(sizes_of_b)
         # of 'not within the data' the least that it says
         low, high = np.minimum(low, sizes[-1]), np.where(high == 0, sizes[0], high)
     rows = []
@@ -73,9 +73,9 @@ def _reached(sizes: Floats, levels: Floats, curves: Floats) -> Floats:
     part = np.divide(high - levels, high - low, out=np.zeros_like(high), where=high > low)
     part = np.clip(part, 0, 1)  # outside of the curve it is not used
     logs = np.log(sizes)
-    found = np.exp(logs[left] + part * (logs[right] - logs[left]))
+    between = np.exp(logs[left] + part * (logs[right] - logs[left]))
     first = np.where(curves[:, :1] == levels, sizes[0], 0.0)
-    return np.where(after == 0, first, np.where(after == len(sizes), np.inf, found))
+    return np.where(after == 0, first, np.where(after == len(sizes), np.inf, between))
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,12 @@ def crossing(
     return Crossing(leader, chaser, tuple(shared), median, low, high, *shares, draws)
 
 
-def _quantiles(found: Floats) -> list[Floats]:
+def _quantiles(values: Floats) -> list[Floats]:
     """2.5, 50 and 97.5 % over the resamples (first axis), none of them between two of these."""
     return [
-        np.quantile(found, 0.025, axis=0, method="lower"),
-        np.quantile(found, 0.5, axis=0, method="lower"),
-        np.quantile(found, 0.975, axis=0, method="higher"),
+        np.quantile(values, 0.025, axis=0, method="lower"),
+        np.quantile(values, 0.5, axis=0, method="lower"),
+        np.quantile(values, 0.975, axis=0, method="higher"),
     ]
 
 
@@ -154,5 +154,5 @@ def _met(sizes: Floats, ahead: Floats) -> Floats:
     part = np.divide(high, high - low, out=np.zeros_like(high), where=high > low)
     part = np.clip(part, 0, 1)
     logs = np.log(sizes)
-    found = np.exp(logs[right - 1] + part * (logs[right] - logs[right - 1]))[:, 0]
-    return np.where(stays == 0, np.inf, np.where(stays == ahead.shape[1], 0.0, found))
+    between = np.exp(logs[right - 1] + part * (logs[right] - logs[right - 1]))[:, 0]
+    return np.where(stays == 0, np.inf, np.where(stays == ahead.shape[1], 0.0, between))
