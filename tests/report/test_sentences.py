@@ -18,9 +18,11 @@ from vision_attn.report.sentences import (
     better,
     direction,
     growth,
+    meeting,
     overfitting,
     verdict,
 )
+from vision_attn.stats.multiplier import Crossing
 
 T1 = 12.706204736432095
 """Student's t at 97.5 % for 1 degree of freedom."""
@@ -284,3 +286,25 @@ def test_what_the_controls_show() -> None:
     assert numbers(text) == ["10.0", "50.0"]
     assert text.startswith("With labels shuffled vit")
     assert about_controls(summarise(table(rows[:1]))) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((700.0, 512.0, 2345.0, 0.01, 0.99, 3), "vit overtakes cnn at 700 (95 % interval: 512 to"
+         " 2,345; none in 1 % of resamples; 3 draws)"),
+        ((700.0, 0.0, np.inf, 0.1, 0.8, 5), "vit overtakes cnn at 700 (95 % interval: under 100 to"
+         " none up to 10,000; none in 10 % of resamples; 5 draws)"),
+        ((0.0, 0.0, 0.0, 0.0, 0.0, 3), "vit is ahead of cnn from 100 on (95 % interval: under 100"
+         " to under 100; none in 0 % of resamples; 3 draws)"),
+        ((np.inf, np.inf, np.inf, 1.0, 0.0, 3), "none up to 10,000: cnn is ahead (100 % of"
+         " resamples, 3 draws)"),
+        ((700.0, np.nan, np.nan, np.nan, np.nan, 1), "vit overtakes cnn at 700 (1 draw: no"
+         " interval)"),
+        ((np.nan,), "no crossing can be read: a run of cnn or vit has no error, so no logarithm"),
+    ],
+)  # fmt: skip
+def test_words_of_a_crossing(numbers: tuple[Any, ...], said: str) -> None:
+    assert meeting(Crossing("cnn", "vit", (100.0, 10000.0), *numbers)) == said
+    nothing = "no crossing can be read: cnn and vit share 1 sizes, it takes 2"
+    assert meeting(Crossing("cnn", "vit", (100.0,), *numbers)) == nothing

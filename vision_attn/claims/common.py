@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vision_attn.stats.intervals import interval_table
@@ -33,11 +32,17 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 class Settings:
     """How much work the claims are measured with; the defaults are the full `diagnose`.
 
-    widths: head widths K of independent queries and keys; draws: their repeats.
-    steps, seeds: updates and repeats of a training; heads: head counts of the models, of width 64.
-    alphas, convs: sharpness of `from_conv`, and random convolutions.
-    sides, turns: sides of the token grids whose cost is timed, and how often; `matrix` is the
-        largest side whose whole matrix of weights is made.
+    Args:
+        widths: head widths K of independent queries and keys.
+        draws: repeats of these.
+        steps: updates of a training.
+        seeds: repeats of a training.
+        heads: head counts of the models, of width 64.
+        alphas: sharpness of `from_conv`.
+        convs: random convolutions.
+        sides: sides of the token grids whose cost is measured.
+        turns: repeats of these.
+        matrix: largest side whose whole matrix of weights is made.
     """
 
     widths: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)
@@ -54,9 +59,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Summary:
-    """A table of repeats: rows that share `by` are repeats of `values`.
+    """A table of repeats.
 
-    title: what it shows; raw: one row a repeat.
+    Args:
+        title: what it shows.
+        raw: one row a repeat.
+        by: columns; rows that share them are repeats.
+        values: columns that are averaged.
     """
 
     title: str
@@ -74,8 +83,14 @@ class Summary:
 class Claim:
     """What came out about one claim.
 
-    name: of its files; question; answers: sentences made from the numbers; numbers: those that the
-    sentences use, each (mean, low, high) or one; tables by name; figure.
+    Args:
+        name: of its files.
+        question: that is answered.
+        answers: sentences made from the numbers.
+        numbers: those that the sentences use, each (mean, low, high) or one.
+        tables: by name.
+        figure: of the tables.
+        seconds: that it took.
     """
 
     name: str
@@ -105,9 +120,8 @@ def one_thread() -> Iterator[None]:
 
 
 def figure(panels: int) -> tuple[Figure, list[Axes]]:
-    """A figure without a display, its axes side by side."""
+    """A figure of some axes side by side."""
     fig = Figure(figsize=(1.2 + 4.2 * panels, 3.9), layout="constrained")
-    FigureCanvasAgg(fig)
     axes = [fig.add_subplot(1, panels, i + 1) for i in range(panels)]
     for a in axes:
         a.grid(alpha=0.3)

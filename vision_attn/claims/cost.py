@@ -101,9 +101,9 @@ def _rows(settings: Settings, device: torch.device) -> list[dict[str, Any]]:
                 steps[name, side] = _step(layer, side, device)
     memory = {}
     for case, step in steps.items():  # also the warm-up
-        with PeakMemory() as seen:
+        with PeakMemory() as memory_used:
             step()
-        memory[case] = seen.peak / MIB
+        memory[case] = memory_used.peak / MIB
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     rows: list[dict[str, Any]] = []
     for turn in range(settings.turns):  # they take turns, so that a busy moment hits all

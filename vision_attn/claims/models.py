@@ -25,9 +25,14 @@ WIDTH, DEPTH, IMAGES = 64, 2, 128
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """Which model: head count, factor on q.k (None is 1/sqrt(K)), positions, repeat.
+    """Which model.
 
-    shuffled: it is trained on images whose patches all stand in one random order.
+    Args:
+        heads: head count.
+        scale: factor on q.k; None is 1/sqrt(K).
+        positions: as `pos_embed` of the ViT.
+        shuffled: trained on images whose patches all stand in one random order.
+        seed: repeat.
     """
 
     heads: int = 4

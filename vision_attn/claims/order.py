@@ -117,9 +117,9 @@ def _longer(models: Models) -> tuple[dict[str, Any], list[str]]:
         refusal = str(e)
     resized = VisionTransformer((h, w), models.patch, dynamic_img_size=True, **shape).eval()(x)
     size = f"{x.shape[2]} x {x.shape[3]} pixels"
-    said = f"is refused ({refusal})" if refusal else "is taken"
+    answer = f"is refused ({refusal})" if refusal else "is taken"
     return {"larger image refused by default": bool(refusal)}, [
-        f"A learned table for {h} x {w} pixels asked for {size}: by default it {said}; with"
+        f"A learned table for {h} x {w} pixels asked for {size}: by default it {answer}; with"
         f" dynamic_img_size=True the table is resized and the output has shape"
         f" {tuple(resized.shape)}."
     ]

@@ -94,7 +94,7 @@ def write(claims: Sequence[Claim], settings: Settings, out: Path) -> None:
         "settings": asdict(settings),
         "seconds": sum(c.seconds for c in claims),
     }
-    found = {
+    by_name = {
         c.name: {
             "question": c.question,
             "answers": c.answers,
@@ -104,7 +104,7 @@ def write(claims: Sequence[Claim], settings: Settings, out: Path) -> None:
         }
         for c in claims
     }
-    write_text(out / "diagnose.json", as_json({"about": about, "claims": found}))
+    write_text(out / "diagnose.json", as_json({"about": about, "claims": by_name}))
     write_text(out / "diagnose.md", markdown(claims, about))
     for claim in claims:
         for name, table in claim.tables.items():
@@ -140,12 +140,12 @@ def terminal(claim: Claim) -> list[Any]:
     shown: list[Any] = []
     for table in claim.tables.values():
         header, rows = _cells(table)
-        made = Table(title=f"{claim.name}: {table.title}")
+        view = Table(title=f"{claim.name}: {table.title}")
         for i, name in enumerate(header):
-            made.add_column(name, justify="left" if i < len(table.by) else "right")
+            view.add_column(name, justify="left" if i < len(table.by) else "right")
         for row in rows:
-            made.add_row(*row)
-        shown.append(made)
+            view.add_row(*row)
+        shown.append(view)
     return [*shown, *claim.answers]
 
 

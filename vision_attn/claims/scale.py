@@ -61,8 +61,8 @@ def measure_scale(models: Models, settings: Settings) -> Claim:
             shape = (2, SAMPLES, 1, TOKENS, width)
             q, k = torch.randn(shape, generator=generator, dtype=torch.float64)
             for name, scale in SCALES.items():
-                found = score_measures(q, k, width**-0.5 if scale is None else scale)
-                rows.append({"inputs": "independent", "scale": name, "K": width, **found})
+                measures = score_measures(q, k, width**-0.5 if scale is None else scale)
+                rows.append({"inputs": "independent", "scale": name, "K": width, **measures})
     images = models.images()
     for heads in sorted(settings.heads, reverse=True):
         for seed in range(settings.seeds):
@@ -70,10 +70,10 @@ def measure_scale(models: Models, settings: Settings) -> Claim:
                 key = Key(heads=heads, scale=scale, seed=seed)
                 trained, accuracy = models.trained(key)
                 for inputs, model in (("start", models.start(key)), ("trained", trained)):
-                    found = _of_model(model, images)
+                    measures = _of_model(model, images)
                     right = accuracy if inputs == "trained" else np.nan
                     here = {"inputs": inputs, "scale": name, "K": WIDTH // heads, "seed": seed}
-                    rows.append({**here, **found, "accuracy": right})
+                    rows.append({**here, **measures, "accuracy": right})
     raw = pd.DataFrame(rows)
     raw = raw.sort_values(["inputs", "scale", "K"], kind="stable", ignore_index=True)
     scores = Summary("scores by head width K", raw, ("inputs", "scale", "K"), VALUES)
@@ -87,14 +87,14 @@ def measure_scale(models: Models, settings: Settings) -> Claim:
 
 def _of_model(model: torch.nn.Module, images: Tensor) -> dict[str, float]:
     """Means over the layers of a model."""
-    found: list[dict[str, float]] = []
+    layers: list[dict[str, float]] = []
 
     def see(heads: Heads) -> None:
-        found.append(score_measures(heads.q, heads.k, heads.scale))
+        layers.append(score_measures(heads.q, heads.k, heads.scale))
 
     with torch.no_grad():
         observe(model, images, see)
-    return {name: float(np.mean([f[name] for f in found])) for name in VALUES}
+    return {name: float(np.mean([layer[name] for layer in layers])) for name in VALUES}
 
 
 def _words(raw: pd.DataFrame, settings: Settings) -> tuple[list[str], dict[str, Any]]:

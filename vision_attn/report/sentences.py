@@ -12,6 +12,7 @@ import pandas as pd
 
 from vision_attn.report.analysis import CONTROLS, PROTOCOLS, Analysis, Change, Comparison
 from vision_attn.report.numbers import FIT, bounds, images, points, times
+from vision_attn.stats.multiplier import Crossing
 
 __all__ = [
     "Answer",
@@ -22,6 +23,7 @@ __all__ = [
     "direction",
     "growth",
     "kinds",
+    "meeting",
     "overfitting",
     "remarks",
     "verdict",
@@ -205,7 +207,7 @@ def growth(comparison: Comparison) -> Answer:
             f"; for the error that {first} has at {int(last['n']):,} images {second} needs"
             f" {times(last)} the images"
         )
-    text += f"; crossing of the curves: {comparison.crossing.text}"
+    text += f"; crossing of the curves: {meeting(comparison.crossing)}"
     unfitted = accuracy[accuracy["fitted"] < 1]
     if len(unfitted):
         at = images(unfitted["size"])
@@ -261,3 +263,38 @@ def about_controls(summary: pd.DataFrame) -> list[str]:
         if parts:
             sentences.append(f"With {words} {'; '.join(parts)}.")
     return sentences
+
+
+def meeting(crossing: Crossing) -> str:
+    """Where two curves cross, or why that cannot be read."""
+    c = crossing
+    if len(c.sizes) < 2:
+        return (
+            f"no crossing can be read: {c.leader} and {c.chaser} share {len(c.sizes)} sizes,"
+            " it takes 2"
+        )
+    if np.isnan(c.median):
+        return (
+            f"no crossing can be read: a run of {c.leader} or {c.chaser} has no error,"
+            " so no logarithm"
+        )
+    first, last = (f"{c.sizes[i]:,.0f}" for i in (0, -1))
+    never = f"none up to {last}"
+    if c.median == np.inf:
+        text = f"{never}: {c.leader} is ahead"
+    elif c.median == 0:
+        text = f"{c.chaser} is ahead of {c.leader} from {first} on"
+    else:
+        text = f"{c.chaser} overtakes {c.leader} at {c.median:,.0f}"
+    if c.count < 2:
+        return f"{text} (1 draw: no interval)"
+    if c.low == np.inf:
+        return f"{text} ({100 * c.share_none:.0f} % of resamples, {c.count} draws)"
+    low, high = (
+        never if end == np.inf else f"{end:,.0f}" if end else f"under {first}"
+        for end in (c.low, c.high)
+    )
+    return (
+        f"{text} (95 % interval: {low} to {high}; none in {100 * c.share_none:.0f} % of resamples;"
+        f" {c.count} draws)"
+    )

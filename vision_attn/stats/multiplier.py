@@ -43,8 +43,8 @@ def data_multiplier(
     if draws > 1:
         both = np.concatenate([of_a, of_b], 1)
         means = resample_means(both, resamples, np.random.default_rng(seed))
-        found = _reached(sizes, falling(means[:, : len(at)]), falling(means[:, len(at) :]))
-        low, _, high = _quantiles(found)
+        sizes_of_b = _reached(sizes, falling(means[:, : len(at)]), falling(means[:, len(at) :]))
+        low, _, high = _quantiles(sizes_of_b)
         # of 'not within the data' the least that it says
         low, high = np.minimum(low, sizes[-1]), np.where(high == 0, sizes[0], high)
     rows = []
@@ -73,9 +73,9 @@ def _reached(sizes: Floats, levels: Floats, curves: Floats) -> Floats:
     part = np.divide(high - levels, high - low, out=np.zeros_like(high), where=high > low)
     part = np.clip(part, 0, 1)  # outside of the curve it is not used
     logs = np.log(sizes)
-    found = np.exp(logs[left] + part * (logs[right] - logs[left]))
+    between = np.exp(logs[left] + part * (logs[right] - logs[left]))
     first = np.where(curves[:, :1] == levels, sizes[0], 0.0)
-    return np.where(after == 0, first, np.where(after == len(sizes), np.inf, found))
+    return np.where(after == 0, first, np.where(after == len(sizes), np.inf, between))
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,24 @@ class Crossing:
     """Size of the training set from which on `chaser` is ahead of `leader`.
 
     Args:
+        leader, chaser: the two models; where there is no crossing `leader` is ahead throughout.
+        sizes: that both models have; of fewer than two nothing can be read.
         median, low, high: 50, 2.5 and 97.5 % of the resamples; infinity is 'none up to the largest
-            size', 0 is 'from the smallest size on'. One draw: its own crossing, and NaN.
+            size', 0 is 'from the smallest size on'. One draw: its own crossing, and NaN. A median
+            of NaN over two or more sizes: a run has no error at all, so no logarithm.
         share_none: share of the resamples in which `leader` is ahead at the largest size.
         share_reached: share in which the curves cross between the smallest and the largest size.
-        text: the answer in words.
         count: draws.
     """
 
+    leader: str
+    chaser: str
+    sizes: tuple[float, ...]
     median: float = np.nan
     low: float = np.nan
     high: float = np.nan
     share_none: float = np.nan
     share_reached: float = np.nan
-    text: str = ""
-    leader: str = ""
-    chaser: str = ""
     count: int = 0
 
 
@@ -110,47 +112,36 @@ def crossing(
     The logarithm of their ratio is joined by straight lines against the logarithm of n between the
     sizes that both models have, as in `data_multiplier`. The crossing is the last size at which
     `b` comes ahead of `a`, to stay there up to the largest; where `b` begins ahead and `a` ends
-    ahead the two change places. What cannot be read (under two sizes, a run without any error) is
-    NaN, and the text says why.
+    ahead the two change places.
     """
     curves = draws_of(runs, (a, b))
     shared = sorted(set(curves[a][0]) & set(curves[b][0])) if curves else []
+    nothing = Crossing(a, b, tuple(shared))
     if len(shared) < 2:
-        text = f"no crossing can be read: {a} and {b} share {len(shared)} sizes, it takes 2"
-        return Crossing(text=text, leader=a, chaser=b)
+        return nothing
     sizes = np.array(shared)
     of_a, of_b = (errors[:, np.isin(n, sizes)] for n, errors in (curves[a], curves[b]))
     if min(of_a.min(), of_b.min()) <= 0:
-        text = f"no crossing can be read: a run of {a} or {b} has no error, so no logarithm"
-        return Crossing(text=text, leader=a, chaser=b)
+        return nothing
     ahead, (leader, chaser) = np.log(of_b) - np.log(of_a), (a, b)  # how far a is ahead of b
     if ahead[:, 0].mean() < 0 < ahead[:, -1].mean():
         ahead, (leader, chaser) = -ahead, (b, a)
     draws = len(ahead)
     if draws < 2:
-        met = float(_met(sizes, ahead)[0])
-        text = f"{_words(met, sizes, leader, chaser)} (1 draw: no interval)"
-        return Crossing(met, text=text, leader=leader, chaser=chaser, count=1)
-    found = _met(sizes, resample_means(ahead, resamples, np.random.default_rng(seed)))
-    low, median, high = (float(q) for q in _quantiles(found))
-    none, reached = np.isinf(found).mean(), ((found > 0) & np.isfinite(found)).mean()
-    text = (
-        f"{_words(median, sizes, leader, chaser)} (95 % interval: {_end(low, sizes)} to"
-        f" {_end(high, sizes)}; none in {100 * none:.0f} % of resamples; {draws} draws)"
-    )
-    if low == np.inf:
-        text = (
-            f"{_words(low, sizes, leader, chaser)} ({100 * none:.0f} % of resamples, {draws} draws)"
-        )
-    return Crossing(median, low, high, float(none), float(reached), text, leader, chaser, draws)
+        return Crossing(leader, chaser, tuple(shared), float(_met(sizes, ahead)[0]), count=1)
+    met = _met(sizes, resample_means(ahead, resamples, np.random.default_rng(seed)))
+    low, median, high = (float(q) for q in _quantiles(met))
+    none, reached = np.isinf(met).mean(), ((met > 0) & np.isfinite(met)).mean()
+    shares = float(none), float(reached)
+    return Crossing(leader, chaser, tuple(shared), median, low, high, *shares, draws)
 
 
-def _quantiles(found: Floats) -> list[Floats]:
+def _quantiles(values: Floats) -> list[Floats]:
     """2.5, 50 and 97.5 % over the resamples (first axis), none of them between two of these."""
     return [
-        np.quantile(found, 0.025, axis=0, method="lower"),
-        np.quantile(found, 0.5, axis=0, method="lower"),
-        np.quantile(found, 0.975, axis=0, method="higher"),
+        np.quantile(values, 0.025, axis=0, method="lower"),
+        np.quantile(values, 0.5, axis=0, method="lower"),
+        np.quantile(values, 0.975, axis=0, method="higher"),
     ]
 
 
@@ -163,19 +154,5 @@ def _met(sizes: Floats, ahead: Floats) -> Floats:
     part = np.divide(high, high - low, out=np.zeros_like(high), where=high > low)
     part = np.clip(part, 0, 1)
     logs = np.log(sizes)
-    found = np.exp(logs[right - 1] + part * (logs[right] - logs[right - 1]))[:, 0]
-    return np.where(stays == 0, np.inf, np.where(stays == ahead.shape[1], 0.0, found))
-
-
-def _words(met: float, sizes: Floats, leader: str, chaser: str) -> str:
-    if met == np.inf:
-        return f"none up to {sizes[-1]:,.0f}: {leader} is ahead"
-    if met == 0:
-        return f"{chaser} is ahead of {leader} from {sizes[0]:,.0f} on"
-    return f"{chaser} overtakes {leader} at {met:,.0f}"
-
-
-def _end(met: float, sizes: Floats) -> str:
-    if met == np.inf:
-        return f"none up to {sizes[-1]:,.0f}"
-    return f"{met:,.0f}" if met else f"under {sizes[0]:,.0f}"
+    between = np.exp(logs[right - 1] + part * (logs[right] - logs[right - 1]))[:, 0]
+    return np.where(stays == 0, np.inf, np.where(stays == ahead.shape[1], 0.0, between))

@@ -137,20 +137,21 @@ def fit_law(
     n, y = n[order], y[:, order]
     mean = y.mean(0)
     w = 1 / mean**2 if weights is None else np.asarray(weights, dtype=float)[order]
-    kept = len(n) - hold_out
-    x, w = n[:kept], w[:kept]
-    best = least_squares(x, mean[:kept], w)
+    count = len(n) - hold_out
+    x, w = n[:count], w[:count]
+    best = least_squares(x, mean[:count], w)
     rng = np.random.default_rng(seed)
-    curves, noise, source = _resamples(y[:, :kept], _law(best, x), resamples, rng)
+    curves, noise, source = _resamples(y[:, :count], _law(best, x), resamples, rng)
     fits = profile(x, curves, w)
     b_low, b_high = np.quantile(fits[:, 1], [0.025, 0.975])
     forecast = []
-    for size, observed in zip(n[kept:], mean[kept:], strict=True):
+    for size, observed in zip(n[count:], mean[count:], strict=True):
         predicted = float(_law(best, size))
         low, high = np.quantile(_law(fits, size) * noise, [0.025, 0.975])
-        seen = float(observed)
-        limits = float(low), float(high)
-        forecast.append(Forecast(int(size), predicted, *limits, seen, seen - predicted))
+        miss = float(observed) - predicted
+        forecast.append(
+            Forecast(int(size), predicted, float(low), float(high), float(observed), miss)
+        )
     a, b, c = best.tolist()
     fitted = tuple(int(s) for s in x)
     return PowerLaw(a, b, c, float(b_low), float(b_high), forecast, fitted, len(y), source, fits)
