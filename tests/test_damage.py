@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from vision_attn.cli import main
 from vision_attn.compare.grid import Plan, plan
 from vision_attn.compare.result import Result
 from vision_attn.compare.store import Store
@@ -367,6 +368,16 @@ def test_case_67_reading_writes_nothing(root: Path, made: Plan) -> None:
     before = files(root)
     Store(root).stand_for(both)
     assert files(root) == before
+
+
+def test_case_67_plot_leaves_its_directories_as_they_were(root: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(root, tmp_path / "other"))
+    for place in (root, other):
+        (place / "results.csv").unlink()
+    before = files(root), files(other)
+    assert main(["plot", str(root), str(other), "--out", str(tmp_path / "both")]) == 0
+    assert (files(root), files(other)) == before
+    assert list(read_results(tmp_path / "both")["model"]) == ["cnn", "vit"]
 
 
 STORED = Path(__file__).parents[1] / "docs" / "results"

@@ -144,6 +144,20 @@ def test_the_overview_is_drawn_from_the_weights(
             assert min(drawing.size) > 300
 
 
+def test_case_70_names_are_no_formulas_in_the_overview(tmp_path: Path) -> None:
+    """Classes, files and the checkpoint have names that matplotlib cannot read as formulas."""
+    checkpoint, out = tmp_path / "m$^$.ckpt", tmp_path / "o$_$.png"
+    save(checkpoint, **ARGS)
+    saved = torch.load(checkpoint, weights_only=True)
+    saved["ImageData"]["classes"] = ["p$^$", r"$\frac$", "_x" * 100]
+    torch.save(saved, checkpoint)
+    shots = [picture(tmp_path / name) for name in ("$a^$.png", "\udcff$^$.png", "[b].png")]
+    said = explain(checkpoint, shots, out)
+    assert any("o$_$.png" in line for line in said)
+    with Image.open(out) as drawing:
+        assert drawing.format == "PNG"
+
+
 def test_blend_covers_the_image_where_weights_are() -> None:
     pixels = np.full((1, 4, 6), 255, np.uint8)
     mixed = blend(pixels, np.array([[0.0, 0.1, 0.2]], np.float32))
