@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
-from vision_attn.compare.curves import complete
+from vision_attn.compare.runs import complete
 from vision_attn.compare.store import COLUMNS
+from vision_attn.compare.stored import Stored
+from vision_attn.report.analysis import Analysis, analyse
 
 
 def row(
@@ -23,6 +26,7 @@ def row(
     protocol: str = "steps",
     control: str = "none",
     params: int | None = None,
+    arch: str | None = None,
 ) -> dict[str, Any]:
     full = dict.fromkeys(COLUMNS, 1.0)
     params = params or (123456 if model == "vit" else 1234567)
@@ -30,7 +34,7 @@ def row(
         "model": model, "size": size, "draw": draw, "seed": seed, "status": "ok", "params": params,
         "train_acc": train, "test_acc": test, "gap": train - test, "fitted": train >= 0.99,
         "subset": "s", "error": "", "protocol": protocol, "control": control,
-        "arch": model, "matched": "none",
+        "arch": arch or model, "matched": "none",
     }  # fmt: skip
 
 
@@ -53,6 +57,10 @@ def pairs(size: int, cnn: Sequence[float], vit: Sequence[float], **more: Any) ->
 
 def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return complete(pd.DataFrame(rows))
+
+
+def analysed(rows: Sequence[dict[str, Any]]) -> Analysis:
+    return analyse(Stored(table(rows)))
 
 
 def stored(root: Path, rows: Sequence[dict[str, Any]]) -> Path:
@@ -81,3 +89,52 @@ def study(root: Path, **changes: Any) -> dict[str, Any]:
     content |= changes
     (root / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     return content
+
+
+SIZES = (250, 500, 1000, 2500, 5000, 10000)
+
+
+def curve(model: str, noise: float = 0.01, **more: Any) -> list[dict[str, Any]]:
+    a, b = (1.7, 0.165) if "cnn" in model else (1.2, 0.09)
+    rng = np.random.default_rng(len(model))
+    return [
+        row(model, n, d, 1 - a * n**-b * np.exp(noise * rng.standard_normal()),
+            1.0 if n <= 1000 else 0.9, **more)
+        for n in SIZES for d in range(3)
+    ]  # fmt: skip
+
+
+def everything(root: Path) -> Path:
+    """A study of which every part of the page can be made."""
+    rows = [*curve("cnn"), *curve("vit"), *curve("vit_large", params=999999, arch="vit")]
+    for model in ("cnn", "vit"):
+        rows += curve(model, 0.02, protocol="epochs")
+        rows += curve(model, 0.03, control="permuted") + curve(model, 0.02, control="shuffled")
+    rows.append(failed("vit", 250, 7, "Error: <script>alert(1)</script> & more " + "x" * 150))
+    stored(root, rows)
+    study(root)
+    tries = [
+        {"model": "cnn", "size": 250, "steps": s, "control": "none", "try": t, "lr": 10.0**-t,
+         "weight_decay": 0.05, "augment": "flip", "val_acc": 0.25 + t / 8, "chosen": t == 2}
+        for s in (100, 200) for t in (1, 2)
+    ]  # fmt: skip
+    pd.DataFrame(tries).to_csv(root / "tuning.csv", index=False)
+    where = {"model": "vit", "protocol": "steps", "control": "none"}
+    looks = [{**where, "size": n, "layer": k, "distance": 4.0 + k} for n in SIZES for k in (0, 1)]
+    pd.DataFrame(looks).to_csv(root / "attention.csv", index=False)
+    log = [
+        {**where, "size": n, "step": s, "train_loss": 2 / s, "val_loss": 2.0, "val_acc": 0.5}
+        for n in SIZES for s in (10, 20)
+    ]  # fmt: skip
+    pd.DataFrame(log).to_csv(root / "training.csv", index=False)
+    return root
+
+
+UNEVEN = [
+    *(row("vit", 20, d, t) for d, t in enumerate((0.3, 0.4, 0.5))),
+    *(row("cnn", 20, d, t) for d, t in enumerate((0.5, 0.7, 0.9))),
+    *(row("vit", 1000, d, t, 0.95) for d, t in enumerate((0.7, 0.8, 0.9))),
+    failed("cnn", 1000, 0),
+    *(row("cnn", 1000, d, 0.9) for d in (1, 2)),
+]
+"""Two sizes of two models; one run failed, and the vit did not fit all."""

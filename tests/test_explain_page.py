@@ -3,8 +3,6 @@
 import base64
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -333,26 +331,6 @@ def test_a_checkpoint_of_a_run_is_read_back(tmp_path: Path) -> None:
 
 
 # the page in a browser
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    driver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium, helper = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not helper:
-        pytest.skip("chromium and chromedriver are not installed")
-    options = driver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (
-        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run",
-        "disable-background-networking", "disable-component-update", "disable-sync",
-        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = driver.Chrome(options=options, service=driver.ChromeService(helper))
-    yield chrome
-    chrome.quit()
 
 
 @pytest.fixture(scope="module")

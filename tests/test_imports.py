@@ -18,14 +18,17 @@ MAY: dict[str, set[str]] = {
     "files": {"errors"},
     "texts": set(),
     "ops": BASE,
+    "stats": BASE,
     "layers": BASE | {"ops"},
     "models": BASE | {"ops", "layers"},
     "data": BASE | {"ops"},
     "training": BASE | {"ops", "layers", "models", "data"},
 }
 MAY["explain"] = MAY["training"] | {"training"}
-MAY["compare"] = MAY["explain"] | {"explain"}
-MAY["commands"] = MAY["compare"] | {"compare"}
+MAY["claims"] = MAY["explain"] | {"explain", "stats"}
+MAY["compare"] = MAY["explain"] | {"explain", "stats"}
+MAY["report"] = MAY["compare"] | {"compare"}
+MAY["commands"] = MAY["report"] | {"claims", "report"}
 MAY["cli"] = {"errors", "commands", "vision_attn"}
 
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
+from vision_attn.claims.cost import PeakMemory
 from vision_attn.cli import main
 from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
 from vision_attn.explain.callback import AttentionMeasures
-from vision_attn.explain.diagnose_cost import PeakMemory
 from vision_attn.explain.measures import MEASURES, attention_measures, some_images
 from vision_attn.explain.observe import observe
 from vision_attn.layers.attention import MultiHeadSelfAttention

@@ -9,8 +9,9 @@ import pytest
 
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
-from vision_attn.compare.curves import summarise
-from vision_attn.compare.report import markdown, read_results
+from vision_attn.compare.stored import Stored, read_results
+from vision_attn.report.analysis import analyse
+from vision_attn.report.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,14 +31,15 @@ COMMANDS = sorted(
 def test_table_is_the_stored_one() -> None:
     results = read_results(STORED)
     pair = results["model"].isin(["cnn", "vit"]) & (results["protocol"] == "steps")
-    assert markdown(results[pair]).strip() in README
+    assert markdown(analyse(Stored(results[pair]))).strip() in README
 
 
 def test_stored_tables_come_from_the_stored_results() -> None:
     results = read_results(STORED)
-    assert markdown(results) == (STORED / "table.md").read_text(encoding="utf-8")
+    analysis = analyse(Stored(results))
+    assert markdown(analysis) == (STORED / "table.md").read_text(encoding="utf-8")
     stored = pd.read_csv(STORED / "summary.csv")
-    pd.testing.assert_frame_equal(summarise(results), stored, check_dtype=False)
+    pd.testing.assert_frame_equal(analysis.summary, stored, check_dtype=False)
 
 
 def test_figures_of_the_readme_are_there() -> None:

@@ -18,8 +18,10 @@ import yaml
 from torch.testing import assert_close
 
 from vision_attn.cli import main
-from vision_attn.compare.report import markdown, read_results
+from vision_attn.compare.stored import read
 from vision_attn.data.module import ImageData
+from vision_attn.report.analysis import analyse
+from vision_attn.report.tables import markdown
 from vision_attn.training.classifier import Classifier
 
 # Lightning's notes on devices, log intervals and the place of a loaded checkpoint
@@ -79,7 +81,7 @@ def test_every_file_is_there(finished: Path) -> None:
         assert names == {"result.json", "metrics.csv", "last.ckpt"}
     for name in ("accuracy_vs_size", "gap_vs_size"):
         assert ElementTree.parse(finished / f"{name}.svg").getroot().tag.endswith("svg")
-    assert (finished / "table.md").read_text() == markdown(read_results(finished))
+    assert (finished / "table.md").read_text() == markdown(analyse(read(finished)))
     held = yaml.safe_load((finished / "study.yaml").read_text())
     assert held["starts"][0]["sizes"] == [20, 50]
     assert held["args"] == STUDY["args"]

@@ -4,6 +4,7 @@ import csv
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,18 +12,21 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from made_study import pairs, row, stored, table
+from made_study import analysed, pairs, row, stored, table
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
-from vision_attn.compare.curves import summarise
-from vision_attn.compare.draw import render
-from vision_attn.compare.figures import against_size, multiplier, protocol_split
-from vision_attn.compare.panels import training_curves
 from vision_attn.compare.progress import view
-from vision_attn.compare.report import markdown, report, terminal
+from vision_attn.compare.runs import summarise
+from vision_attn.compare.stored import Stored
 from vision_attn.data.sources import DataConfig, load
+from vision_attn.report.analysis import analyse
+from vision_attn.report.curves import against_size, multiplier, protocol_split
+from vision_attn.report.panels import training_curves
+from vision_attn.report.plotting import looks, render
+from vision_attn.report.tables import markdown, terminal
+from vision_attn.report.write import report
 from vision_attn.texts import (
     console,
     csv_text,
@@ -50,7 +54,7 @@ def shown(thing: Any, width: int = 300) -> str:
 def test_case_69_labels_stand_on_a_terminal_as_they_are(label: str) -> None:
     results = table(pairs(20, [0.5], [0.6], protocol="steps"))
     results["model"] = results["model"].replace({"vit": label})
-    said = shown(terminal(results), 1200)
+    said = shown(terminal(analyse(Stored(results))), 1200)
     assert f" {label} test " in said
 
 
@@ -78,8 +82,9 @@ def test_one_line_has_no_control_characters_and_is_utf8() -> None:
 
 def drawn(figure: Figure) -> None:
     """Both kinds; a formula that is none raises, and so does any warning."""
-    assert render(figure, "png", "x").startswith(b"\x89PNG")
-    assert ElementTree.fromstring(render(figure, "svg", "x")).tag.endswith("svg")
+    files = render(figure, "x")
+    assert files["png"].startswith(b"\x89PNG")
+    assert ElementTree.fromstring(files["svg"]).tag.endswith("svg")
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -87,7 +92,9 @@ def test_case_70_labels_are_no_formulas_in_figures(label: str) -> None:
     rows = pairs(20, [0.5, 0.6], [0.6, 0.4]) + pairs(50, [0.7, 0.8], [0.6, 0.5])
     results = table(rows)
     results["model"] = results["model"].replace({"vit": label})
-    figure = against_size(summarise(results), "test_acc", "test accuracy")
+    figure = against_size(
+        summarise(results), "test_acc", "test accuracy", looks(["cnn", label], {})
+    )
     drawn(figure)
     (legend,) = [axes.get_legend() for axes in figure.axes]
     assert legend is not None
@@ -109,8 +116,12 @@ def test_case_70_other_figures_take_them_too(label: str) -> None:
     log = pd.DataFrame(
         {"model": label, "protocol": "steps", "size": 20, "step": [1, 2], "val_loss": [1.0, 0.5]}
     )
-    for figure in (multiplier(times, label, label), protocol_split(parts, label, label),
-                   training_curves(log)):  # fmt: skip
+    comparison = analysed(pairs(20, [0.5], [0.4])).comparison
+    assert comparison is not None
+    both = replace(comparison, first=label, second=label, multiplier=times, split=parts)
+    for figure in (
+        multiplier(both, looks([label], {})), protocol_split(both), training_curves(log),
+    ):  # fmt: skip
         assert figure is not None
         drawn(figure)
 
@@ -139,7 +150,7 @@ def test_case_72_labels_are_no_formulas_in_a_spreadsheet(tmp_path: Path) -> None
         assert "-0.25" in negative  # a number stays one
         assert all(float(c) < 0 and "." in c for c in negative)
     again = report(tmp_path / "out", tmp_path / "third")
-    for results in (first, again):
+    for results in (first.stored.results, again.stored.results):
         assert sorted(set(results["model"])) == sorted(labels)
         assert set(results["error"]) == {"=cmd"}
 
@@ -158,7 +169,7 @@ def test_case_72_numbers_stay_numbers() -> None:
 @pytest.mark.parametrize("label", LABELS)
 def test_labels_are_no_markup_in_markdown(label: str) -> None:
     rows = [r | {"model": label if r["model"] == "vit" else "cnn"} for r in pairs(20, [0.5], [0.6])]
-    lines = markdown(table(rows)).splitlines()
+    lines = markdown(analysed(rows)).splitlines()
     bars = [line.replace(r"\\", "").replace(r"\|", "").count("|") for line in lines]
     assert len(set(bars)) == 1
     assert in_markdown(label) in lines[0]

@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pandas as pd
 
-from vision_attn.compare.curves import differences, error_ratio, interval, protocol_split
-from vision_attn.compare.laws import crossing, data_multiplier, errors_of, fit_law, reliance
+from vision_attn.stats.intervals import interval
+from vision_attn.stats.multiplier import crossing, data_multiplier
+from vision_attn.stats.paired import differences, error_ratio, protocol_split
+from vision_attn.stats.power_law import errors_of, fit_law, reliance
 
 SIZES = np.array([250, 500, 1000, 2500, 5000, 10000, 30000])
 TIMES, MEETS = 2.5, 1500
@@ -42,8 +44,8 @@ def chaser(n: float) -> float:
     return 4 * MEETS**0.1 * n**-0.5 + 0.02
 
 
-def study(laws: dict[str, Law], draws: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Results of one simulated study, both protocols; under `epochs` errors are 1.2 times as large.
+def study(laws: dict[str, Law], draws: int, rng: np.random.Generator) -> list[pd.DataFrame]:
+    """Runs of one simulated study by epochs and by steps; `epochs` has 1.1 or 1.2 times the errors.
 
     Subsets and seeds are shared, so noise is: of a draw, and of a draw at a size.
     """
@@ -58,20 +60,22 @@ def study(laws: dict[str, Law], draws: int, rng: np.random.Generator) -> pd.Data
                     error = factor * law(size) * np.exp(noise)
                     rows.append((model, size, draw, protocol, 1 - error))
     table = pd.DataFrame(rows, columns=["model", "size", "draw", "protocol", "test_acc"])
-    return table.assign(seed=0, status="ok", control="none", fitted=True)
+    table = table.assign(seed=0, fitted=True)
+    return [table[table["protocol"] == protocol] for protocol in ("epochs", "steps")]
 
 
 def judged(draws: int, rng: np.random.Generator, resamples: int) -> Iterator[tuple[str, Limits]]:
     """Every interval of one study, by name."""
-    results = study({"cnn": cnn, "vit": vit}, draws, rng)
-    one = results[results["size"] == SHOWN]  # the t intervals look at one size at a time
-    runs = one[(one["protocol"] == "steps") & (one["model"] == "cnn")]
-    yield "mean accuracy (t)", (1 - cnn(SHOWN), *interval(runs["test_acc"])[1:3])
+    epochs, results = study({"cnn": cnn, "vit": vit}, draws, rng)
+    # the t intervals look at one size at a time
+    one, one_epochs = (runs[runs["size"] == SHOWN] for runs in (results, epochs))
+    accuracy = one.loc[one["model"] == "cnn", "test_acc"]
+    yield "mean accuracy (t)", (1 - cnn(SHOWN), *interval(accuracy)[1:3])
     low, high = _limits(differences(one, "cnn", "vit"))
     yield "difference (t)", (vit(SHOWN) - cnn(SHOWN), low, high)
     low, high = _limits(error_ratio(one, "cnn", "vit"))
     yield "error ratio (t)", (vit(SHOWN) / cnn(SHOWN), low, high)
-    low, high = _limits(protocol_split(one, "cnn", "vit"), "undertraining_")
+    low, high = _limits(protocol_split(one_epochs, one, "cnn", "vit"), "undertraining_")
     yield "undertraining (t)", (0.2 * vit(SHOWN) - 0.1 * cnn(SHOWN), low, high)
 
     times = data_multiplier(results, "cnn", "vit", resamples=resamples)
@@ -91,7 +95,7 @@ def judged(draws: int, rng: np.random.Generator, resamples: int) -> Iterator[tup
     alone = fit_law(sizes, errors[0], hold_out=0, resamples=resamples)
     yield "exponent b, 1 draw", (0.4, alone.b_low, alone.b_high)
 
-    meeting = study({"cnn": cnn, "vit": chaser}, draws, rng)
+    _, meeting = study({"cnn": cnn, "vit": chaser}, draws, rng)
     met = crossing(meeting, "cnn", "vit", resamples=resamples)
     yield "crossing", (MEETS, met.low, met.high)
     logs = np.log(errors[:, list(SIZES).index(SHOWN)])

@@ -62,9 +62,9 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
 
 def diagnose(about: str, args: Sequence[str]) -> int:
     """Measure the claims about attention."""
+    from vision_attn.claims.run import FULL, QUICK, check_out, terminal, write
+    from vision_attn.claims.run import diagnose as measure
     from vision_attn.data.sources import DataConfig, load
-    from vision_attn.explain.diagnostics import FULL, QUICK, check_out, terminal, write
-    from vision_attn.explain.diagnostics import diagnose as measure
 
     parser = command_parser("diagnose", about)
     parser.add_argument("--config", action="config", help="a YAML file of these options")

@@ -44,11 +44,12 @@ def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
     from vision_attn.compare.execute import default_workers, execute
     from vision_attn.compare.grid import plan
-    from vision_attn.compare.report import report, terminal
     from vision_attn.compare.store import Store
     from vision_attn.compare.study import most_processes
     from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
+    from vision_attn.report.tables import terminal
+    from vision_attn.report.write import report
     from vision_attn.training.run import check_precision
 
     given, study = study_of("compare", about, args)
@@ -90,7 +91,8 @@ def compare(about: str, args: Sequence[str]) -> int:
 
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
-    from vision_attn.compare.report import report, terminal
+    from vision_attn.report.tables import terminal
+    from vision_attn.report.write import report
 
     parser = command_parser("plot", about)
     parser.add_argument(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from vision_attn.compare.curves import complete
 from vision_attn.compare.identity import check_study, read_study, read_yaml
 from vision_attn.compare.result import Result
+from vision_attn.compare.runs import complete
 from vision_attn.compare.store import COLUMNS, Store, read_log
 from vision_attn.errors import UserError
 from vision_attn.texts import one_line, table_text
@@ -200,9 +200,12 @@ def _labels(result: Result) -> list[dict[str, Any]]:
     return [{**named, "protocol": p} for p in result.protocols]
 
 
+_LOGGED = ("train_loss", "val_loss", "val_acc")
+
+
 def _training(cells: Cells) -> pd.DataFrame:
     """Means of the logs: train_loss, val_loss and val_acc at each logged step."""
-    logs = []
+    logs, labels = [], []
     for path, result in cells:
         try:
             log = read_log(path)
@@ -210,15 +213,16 @@ def _training(cells: Cells) -> pd.DataFrame:
             _leave_out(e)
             continue
         if log is not None:
-            measures = [m for m in ("train_loss", "val_loss", "val_acc") if m in log]
-            # train and validation stand in two rows of one step
-            mean = log.groupby("step")[measures].mean().reset_index()
-            logs += [mean.assign(**labels) for labels in _labels(result)]
+            log = log[["step", *(m for m in _LOGGED if m in log)]]
+            labels += _labels(result)
+            logs += [log] * len(result.protocols)
     if not logs:
         return pd.DataFrame()
+    every = pd.concat(logs, keys=range(len(logs)), names=["run"])
+    # train and validation stand in two rows of one step
+    steps = every.groupby(["run", "step"]).mean().reset_index().join(pd.DataFrame(labels), on="run")
     names = ["model", "protocol", "control", "size", "step"]
-    every = pd.concat(logs, ignore_index=True)
-    return every.groupby(names, sort=True).mean().reset_index()
+    return steps.groupby(names, sort=True)[[m for m in _LOGGED if m in steps]].mean().reset_index()
 
 
 def _attention(results: list[Result]) -> pd.DataFrame:

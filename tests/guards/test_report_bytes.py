@@ -1,0 +1,71 @@
+"""Tables and figures made again from the stored cells are the committed ones.
+
+Tables are compared byte by byte. Fits end a few units in the last place apart on another CPU, so in
+figures fractions may differ by 0.001 of a point, and ids, which are hashes of such fractions, by
+all. Another matplotlib draws letters otherwise, so there figures are skipped.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from vision_attn.report.write import report
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+STUDIES = sorted(path.parent.name for path in RESULTS.glob("*/summary.csv"))
+FRACTION, ID = re.compile(r"-?\d+\.\d+"), re.compile(r"\b[a-z][0-9a-f]{10}\b")
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each stored study by itself, reported anew in a place of its own."""
+    places = {}
+    for name in STUDIES:
+        stored, place = RESULTS / name, tmp_path_factory.mktemp("reports") / name
+        if (stored / "cells").is_dir():
+            shutil.copytree(stored / "cells", place / "cells")
+            shutil.copy(stored / "study.yaml", place)
+        else:
+            place.mkdir()
+            shutil.copy(stored / "results.csv", place)
+        report(place)
+        places[name] = place
+    return places
+
+
+def test_there_are_five_studies() -> None:
+    assert STUDIES == [
+        "cifar10_capacity", "cifar10_cpu", "cifar10_fitted", "cifar10_local", "digits",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_tables_stand(reports: dict[str, Path], name: str) -> None:
+    tables = sorted(path.name for path in RESULTS.joinpath(name).glob("*.[cm][sd]*"))
+    assert {"results.csv", "summary.csv", "table.md"} <= set(tables)
+    for table in tables:
+        stored = RESULTS.joinpath(name, table).read_bytes()
+        assert reports[name].joinpath(table).read_bytes() == stored, table
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_figures_stand(reports: dict[str, Path], name: str) -> None:
+    figures = sorted(path.name for path in RESULTS.joinpath(name).glob("*.svg"))
+    assert sorted(path.name for path in reports[name].glob("*.svg")) == figures
+    for figure in figures:
+        stored = RESULTS.joinpath(name, figure).read_text(encoding="utf-8")
+        version = re.findall(r"Matplotlib v([\w.]+)", stored)
+        if version != [matplotlib.__version__]:
+            pytest.skip(f"drawn by matplotlib {version}, this is {matplotlib.__version__}")
+        made = reports[name].joinpath(figure).read_text(encoding="utf-8")
+        assert _words(made) == _words(stored), figure
+        values, wanted = ([float(f) for f in FRACTION.findall(t)] for t in (made, stored))
+        assert values == pytest.approx(wanted, abs=1e-3), figure
+
+
+def _words(svg: str) -> str:
+    """All of a figure but its fractions and ids."""
+    return FRACTION.sub("0.0", ID.sub("id", svg))

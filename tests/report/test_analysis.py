@@ -1,0 +1,129 @@
+"""Which two models a study is about, what its settings are, and that nothing is computed twice."""
+
+import ast
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_study import analysed, everything, pairs, row
+
+import vision_attn.report
+from vision_attn.compare.stored import read
+from vision_attn.report import analysis
+from vision_attn.report.analysis import Setting, analyse, choose_pair
+from vision_attn.report.figures import figures
+from vision_attn.report.page import page
+from vision_attn.report.tables import markdown, terminal
+
+ARCHS = {"vit_small": "vit", "cnn_small": "cnn", "cnn_large": "cnn", "big": "vit", "wide": "cnn"}
+
+
+@pytest.mark.parametrize(
+    ("models", "chosen"),
+    [
+        (["vit"], None),
+        (["cnn", "linear", "pixel_vit", "vit"], ("cnn", "vit")),
+        (["linear", "vit"], ("linear", "vit")),
+        (["cnn", "linear"], ("cnn", "linear")),
+        (["pixel_vit", "vit"], ("pixel_vit", "vit")),
+        (["cnn_large", "cnn_small", "vit_small"], ("cnn_large", "vit_small")),
+        (["timm:deit_tiny_patch16_224", "timm:resnet18"],
+         ("timm:resnet18", "timm:deit_tiny_patch16_224")),
+        (["big", "wide"], ("wide", "big")),
+    ],
+)  # fmt: skip
+def test_the_pair_of_a_study(models: list[str], chosen: tuple[str, str] | None) -> None:
+    assert choose_pair(models, ARCHS) == chosen
+
+
+def test_a_name_alone_makes_no_attention() -> None:
+    named = {"vit_but_no": "cnn", "plain": "vit"}
+    assert choose_pair(sorted(named), named) == ("vit_but_no", "plain")
+
+
+def test_settings_stand_in_order_and_have_words() -> None:
+    rows = pairs(20, [0.5], [0.25], protocol="epochs") + pairs(20, [0.1], [0.1], control="shuffled")
+    made = analysed(rows)
+    assert made.settings == (Setting("epochs", "none"), Setting("steps", "shuffled"))
+    assert made.setting == made.settings[0]
+    words = [s.words for s in made.settings]
+    assert words == ["equal epochs", "equal updates, labels shuffled"]
+    assert list(made.accuracy) == list(made.settings)
+
+
+def test_every_setting_compares_the_same_pair() -> None:
+    rows = [*pairs(20, [0.5], [0.25]), row("linear", 20, 0, 0.3)]
+    rows += [
+        row("linear", 20, 0, 0.1, control="shuffled"),
+        row("vit", 20, 0, 0.1, control="shuffled"),
+    ]
+    made = analysed(rows)
+    assert made.comparison is not None
+    assert (made.comparison.first, made.comparison.second) == ("cnn", "vit")
+    assert list(made.accuracy) == [made.setting]  # shuffled labels have no cnn
+    assert list(made.others) == ["linear", "vit"]
+
+
+def test_the_change_is_of_draws_with_both_sizes() -> None:
+    rows = [*pairs(20, [0.5, 0.52, 0.9], [0.4, 0.41, 0.1]), *pairs(50, [0.7, 0.72], [0.5, 0.63])]
+    comparison = analysed(rows).comparison
+    assert comparison is not None
+    assert comparison.change.draws == comparison.ratio_change.draws == 2
+    assert comparison.change.mean == pytest.approx((0.1 - 0.02) / 2)
+
+
+STATISTICS = (
+    "summarise", "differences", "error_ratio", "data_multiplier", "crossing", "protocol_split",
+    "fit_law", "interval", "errors_of", "changes",
+)  # fmt: skip
+
+
+def test_every_statistic_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call for each question, and none at all by what renders."""
+    calls: Counter[tuple[str, str]] = Counter()
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            calls[name, f"{args} {more}"] += 1
+            return function(*args, **more)
+
+        return call
+
+    for name in STATISTICS:
+        monkeypatch.setattr(analysis, name, counted(name, getattr(analysis, name)))
+    made = analyse(read(everything(tmp_path)))
+    total = Counter(name for name, _ in calls)
+    assert set(calls.values()) == {1}
+    assert total == {
+        "summarise": 1,
+        "differences": 7,  # accuracy in 4 settings, gap, loss, and to the third model
+        "error_ratio": 1,
+        "data_multiplier": 1,
+        "crossing": 1,
+        "protocol_split": 1,
+        "errors_of": 3,
+        "changes": 1,
+        "fit_law": 3,
+        "interval": 2,
+    }
+    calls.clear()
+    pictures = dict.fromkeys(figures(made), b"")
+    assert page(made, pictures)
+    assert markdown(made)
+    assert terminal(made)
+    assert not calls
+
+
+def test_only_the_analysis_calls_statistics() -> None:
+    for file in Path(vision_attn.report.__file__).parent.glob("*.py"):
+        functions = {
+            f"{node.module}.{name.name}"
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom)
+            and (node.module or "").startswith(("vision_attn.stats", "scipy"))
+            for name in node.names
+            if name.name.islower()  # a class may be named
+        }
+        assert not functions or file.name == "analysis.py", f"{file.name} imports {functions}"

@@ -1,0 +1,1 @@
+"""The claims that texts make about attention, measured: what `diagnose` runs."""

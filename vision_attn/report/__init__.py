@@ -1,0 +1,1 @@
+"""Stored results as figures, tables, sentences and one page."""

@@ -1,0 +1,1 @@
+"""Pure functions on arrays and tidy frames: intervals, pairs, resamples, multipliers, laws."""

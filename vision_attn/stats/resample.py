@@ -1,0 +1,66 @@
+"""Resampled mean curves of a few draws, and the table of draws that they are made from.
+
+Choosing 3 draws out of 3 with replacement gives 10 different means, whose spread is too narrow:
+intervals from it miss the truth far too often (tests/benchmarks/coverage.py measures it). So the
+deviations of the draws from their mean are weighted by normal numbers (the wild bootstrap of Wu
+1986) and divided by an independent chi, which makes each linear function of the curve exactly
+Student's t with D - 1 degrees of freedom, whatever ties the sizes of one draw together (subsets
+are nested, so they are tied) and whatever ties two models together (they share the images).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import isotonic_regression
+
+from vision_attn.stats.intervals import Floats
+
+__all__ = ["draws_of", "falling", "resample_means"]
+
+
+def draws_of(runs: pd.DataFrame, models: Sequence[str]) -> dict[str, tuple[Floats, Floats]]:
+    """Sizes (S,) and test errors (D, S) of each model, from the same D draws; seeds averaged.
+
+    While a study is still running, some cells are missing. The largest complete block of
+    (model, size) x draws is taken; on a tie, the one with more draws. Nothing where a model has no
+    run.
+    """
+    runs = runs[runs["model"].isin(models)].assign(error=lambda t: 1 - t["test_acc"].astype(float))
+    table = runs.pivot_table(index="draw", columns=["model", "size"], values="error")
+    names, sizes = (table.columns.get_level_values(level) for level in (0, 1))
+    errors = table.to_numpy(float)
+    whole = ~np.isnan(errors)
+    rows, columns = (np.zeros(count, dtype=bool) for count in whole.shape)  # of the block
+    for least in sorted(set(whole.sum(0)), reverse=True):
+        wide = whole.sum(0) >= least
+        long = whole[:, wide].all(1)
+        if set(names[wide]) == set(models) and long.sum() * wide.sum() > rows.sum() * columns.sum():
+            columns, rows = wide, long
+    if not rows.any():
+        return {}
+    mine = {model: columns & (names == model) for model in models}
+    return {m: (sizes[c].to_numpy(float), errors[np.ix_(rows, c)]) for m, c in mine.items()}
+
+
+def resample_means(values: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+    """Means as other draws could have given them, from those of D draws.
+
+    Args:
+        values: (D, S), one row a draw, D at least 2.
+        resamples: R.
+        rng: the source of chance.
+
+    Returns:
+        (R, S); `g @ row` of every fixed g is the mean plus t(D - 1) standard errors.
+    """
+    draws = len(values)
+    mean = values.mean(0)
+    normal = rng.standard_normal((resamples, draws)) / (draws * (draws - 1)) ** 0.5
+    chi = np.sqrt(rng.chisquare(draws - 1, (resamples, 1)) / (draws - 1))
+    return mean + normal / chi @ (values - mean)
+
+
+def falling(curves: Floats) -> Floats:
+    """The nearest curves (least squares) that nowhere rise: (R, S) -> (R, S)."""
+    return np.stack([isotonic_regression(curve, increasing=False).x for curve in curves])
