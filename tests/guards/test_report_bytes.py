@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from vision_attn.compare.report import report
+from vision_attn.compare.store import Store
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 EXACT = ["table.md"]
@@ -33,6 +34,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         if (stored / "cells").is_dir():
             shutil.copytree(stored / "cells", place / "cells")
             shutil.copy(stored / "study.yaml", place)
+            Store(place).write_results()
         else:
             place.mkdir()
             shutil.copy(stored / "results.csv", place)
