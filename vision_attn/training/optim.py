@@ -1,5 +1,6 @@
 """AdamW, and a rate that warms up and falls as a cosine over the real number of updates."""
 
+import math
 from dataclasses import dataclass
 
 from vision_attn.errors import UserError
