@@ -37,9 +37,9 @@ class _Checked(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         command, *line = args
         for file, content in config_files(line).items():
-            model = content.get("model")
-            for name in FROM_DATA if isinstance(model, dict) else ():
-                if name in model:  # which jsonargparse passes over in a file
+            model = content.get("model", {})
+            for name in FROM_DATA:
+                if isinstance(model, dict) and name in model:  # jsonargparse passes over it
                     raise UserError(
                         f"config {file}: model.{name} comes from the data, it is not set by hand"
                     )
