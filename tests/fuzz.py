@@ -348,7 +348,7 @@ def _reach(*_: Any, **__: Any) -> None:
 def nothing_works() -> Iterator[None]:
     """Every command stops where its work would begin."""
     places = (
-        "vision_attn.compare.execute.execute",
+        "vision_attn.study.execute.execute",
         "vision_attn.report.write.report",
         "vision_attn.explain.view.explain",
         "vision_attn.claims.run.diagnose",

@@ -15,14 +15,14 @@ import yaml
 from made_study import everything, failed, pairs, row, stored, study
 
 from vision_attn.cli import main
-from vision_attn.compare.runs import select
-from vision_attn.compare.store import COLUMNS
-from vision_attn.compare.stored import read, read_results
 from vision_attn.report.analysis import analyse
 from vision_attn.report.figures import figures
 from vision_attn.report.page import page
 from vision_attn.report.write import report
 from vision_attn.stats.paired import differences
+from vision_attn.study.results import read, read_results
+from vision_attn.study.runs import select
+from vision_attn.study.store import COLUMNS
 
 VOID = {"meta", "link", "img"}
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from made_study import analysed, failed, pairs, row, table
 
-from vision_attn.compare.runs import summarise
 from vision_attn.report.analysis import Change, Comparison, Setting
 from vision_attn.report.sentences import (
     about_controls,
@@ -23,6 +22,7 @@ from vision_attn.report.sentences import (
     verdict,
 )
 from vision_attn.stats.multiplier import Crossing
+from vision_attn.study.runs import summarise
 
 T1 = 12.706204736432095
 """Student's t at 97.5 % for 1 degree of freedom."""

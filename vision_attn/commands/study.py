@@ -15,14 +15,14 @@ from vision_attn.errors import UserError
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
-    from vision_attn.compare.study import Study
+    from vision_attn.study.config import Study
 
 __all__ = ["budget", "compare", "plot", "study_of"]
 
 
 def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study]":
     """All values of a command line, and the study that they describe."""
-    from vision_attn.compare.study import Study
+    from vision_attn.study.config import Study
 
     parser = command_parser(command, about)
     parser.add_argument("--config", action="config", help="a YAML file of these options")
@@ -42,14 +42,14 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
 
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
-    from vision_attn.compare.execute import default_workers, execute
-    from vision_attn.compare.grid import plan
-    from vision_attn.compare.store import Store
-    from vision_attn.compare.study import most_processes
-    from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
     from vision_attn.report.tables import terminal
     from vision_attn.report.write import report
+    from vision_attn.study.cells import plan
+    from vision_attn.study.config import most_processes
+    from vision_attn.study.execute import default_workers, execute
+    from vision_attn.study.store import Store
+    from vision_attn.study.tune import tune
     from vision_attn.training.run import check_precision
 
     given, study = study_of("compare", about, args)
@@ -113,10 +113,10 @@ def plot(about: str, args: Sequence[str]) -> int:
 
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
-    from vision_attn.compare.grid import plan, runs
     from vision_attn.data.sources import load
     from vision_attn.models import create_model
     from vision_attn.models.budget import activation_bytes
+    from vision_attn.study.cells import plan, runs
 
     _, study = study_of("budget", about, args)
     source = load(study.data)

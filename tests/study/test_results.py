@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from torch.testing import assert_close
 
-from vision_attn.compare.runs import MEASURES, complete, select, summarise
+from vision_attn.study.runs import MEASURES, complete, select, summarise
 
 T1 = 12.706204736432095
 """Student's t at 97.5 % for 1 degree of freedom, from printed tables."""

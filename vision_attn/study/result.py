@@ -8,10 +8,10 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, get_args
 
-from vision_attn.compare.grid import AS_BEFORE, Cell, key_of, key_start
-from vision_attn.compare.study import Protocol
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain
+from vision_attn.study.cells import AS_BEFORE, Cell, key_of, key_start
+from vision_attn.study.config import Protocol
 from vision_attn.training.run import Control
 
 __all__ = ["Result"]

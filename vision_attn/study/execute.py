@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from vision_attn.compare.grid import Cell
-from vision_attn.compare.progress import View, view
-from vision_attn.compare.store import Store
-from vision_attn.compare.workers import Died, Images, Worker, finished, stop
 from vision_attn.data.folder import Files
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.explain.measures import attention_measures, some_images
+from vision_attn.study.cells import Cell
+from vision_attn.study.progress import View, view
+from vision_attn.study.store import Store
+from vision_attn.study.workers import Died, Images, Worker, finished, stop
 from vision_attn.training.classifier import Classifier
 
 __all__ = ["default_workers", "execute"]

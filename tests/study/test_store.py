@@ -14,14 +14,14 @@ import pytest
 import torch
 import yaml
 
-from vision_attn.compare.grid import Cell, Plan, key_start, plan
-from vision_attn.compare.store import COLUMNS, Store
-from vision_attn.compare.stored import read_results
-from vision_attn.compare.study import Budget, Study
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, write_text
+from vision_attn.study.cells import Cell, Plan, key_start, plan
+from vision_attn.study.config import Budget, Study
+from vision_attn.study.results import read_results
+from vision_attn.study.store import COLUMNS, Store
 from vision_attn.training.optim import OptimConfig
 
 DESIGN = (

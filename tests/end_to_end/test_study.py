@@ -18,16 +18,16 @@ import yaml
 from torch.testing import assert_close
 
 from vision_attn.cli import main
-from vision_attn.compare.stored import read
 from vision_attn.data.module import ImageData
 from vision_attn.report.analysis import analyse
 from vision_attn.report.tables import markdown
+from vision_attn.study.results import read
 from vision_attn.training.classifier import Classifier
 
 # Lightning's notes on devices, log intervals and the place of a loaded checkpoint
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
-PROGRAM = Path(__file__).parents[1] / "train.py"
+PROGRAM = Path(__file__).parents[2] / "train.py"
 VIT = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
 STUDY: dict[str, Any] = {
     "models": ["vit", "cnn"],
@@ -123,7 +123,7 @@ def test_a_second_start_runs_nothing(
     def no_worker(*_: object) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("vision_attn.compare.execute.Worker", no_worker)
+    monkeypatch.setattr("vision_attn.study.execute.Worker", no_worker)
     monkeypatch.setenv("COLUMNS", "120")
     cells, results = tree(finished / "cells"), (finished / "results.csv").read_bytes()
     assert main(compare(finished, 2, checkpoint=True)) == 0

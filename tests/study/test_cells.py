@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from vision_attn.compare.grid import Cell, Plan, plan
-from vision_attn.compare.study import Budget, Study, Tuning
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 from vision_attn.models import create_model
 from vision_attn.models.budget import cost
+from vision_attn.study.cells import Cell, Plan, plan
+from vision_attn.study.config import Budget, Study, Tuning
 from vision_attn.training.optim import OptimConfig
 
 KEYS = ["vit-n000020-d0-s0-6675ce621d", "cnn-n000020-d0-s0-e10912a572"]

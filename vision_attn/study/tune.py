@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 from scipy.stats import qmc
 
-from vision_attn.compare.grid import Cell, Plan, with_config
-from vision_attn.compare.store import Store
-from vision_attn.compare.study import Study
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.files import write_text, writing
+from vision_attn.study.cells import Cell, Plan, with_config
+from vision_attn.study.config import Study
+from vision_attn.study.store import Store
 from vision_attn.texts import csv_text
 from vision_attn.training.optim import OptimConfig
 

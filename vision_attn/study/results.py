@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from vision_attn.compare.identity import check_study, read_study, read_yaml
-from vision_attn.compare.result import Result
-from vision_attn.compare.runs import complete
-from vision_attn.compare.store import COLUMNS, Store, read_log
 from vision_attn.errors import UserError
+from vision_attn.study.result import Result
+from vision_attn.study.runs import complete
+from vision_attn.study.store import COLUMNS, Store, read_log
+from vision_attn.study.study_file import check_study, read_study, read_yaml
 from vision_attn.texts import one_line, table_text
 
 __all__ = ["KEY", "LATER", "Stored", "archs", "read", "read_results"]

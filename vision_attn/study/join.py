@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from vision_attn.compare.stored import KEY, LATER, Stored, read
 from vision_attn.errors import UserError
+from vision_attn.study.results import KEY, LATER, Stored, read
 
 __all__ = ["join"]
 

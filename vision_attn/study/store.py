@@ -19,13 +19,13 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from vision_attn.compare.grid import Cell, Plan
-from vision_attn.compare.identity import covers, identity, read_study, refuse_other, starts
-from vision_attn.compare.result import Result
-from vision_attn.compare.study import Study
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text, writing
+from vision_attn.study.cells import Cell, Plan
+from vision_attn.study.config import Study
+from vision_attn.study.result import Result
+from vision_attn.study.study_file import covers, identity, read_study, refuse_other, starts
 from vision_attn.texts import one_line, table_cell
 
 __all__ = ["COLUMNS", "Store", "read_log"]

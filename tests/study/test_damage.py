@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from vision_attn.cli import main
-from vision_attn.compare.grid import Plan, plan
-from vision_attn.compare.result import Result
-from vision_attn.compare.store import Store
-from vision_attn.compare.stored import read, read_results
-from vision_attn.compare.study import Budget, Study
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 from vision_attn.files import as_json
+from vision_attn.study.cells import Plan, plan
+from vision_attn.study.config import Budget, Study
+from vision_attn.study.result import Result
+from vision_attn.study.results import read, read_results
+from vision_attn.study.store import Store
 
 VIT: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
 STUDY = Study(args={"vit": VIT}, sizes=[20], draws=1, budget=Budget(steps=400))
@@ -380,7 +380,7 @@ def test_case_67_plot_leaves_its_directories_as_they_were(root: Path, tmp_path: 
     assert list(read_results(tmp_path / "both")["model"]) == ["cnn", "vit"]
 
 
-STORED = Path(__file__).parents[1] / "docs" / "results"
+STORED = Path(__file__).parents[2] / "docs" / "results"
 
 
 def test_every_stored_result_of_the_docs_is_believed(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from vision_attn.compare.grid import Plan
-from vision_attn.compare.study import Study
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.files import plain
+from vision_attn.study.cells import Plan
+from vision_attn.study.config import Study
 
 __all__ = ["check_study", "covers", "identity", "read_study", "read_yaml", "refuse_other", "starts"]
 

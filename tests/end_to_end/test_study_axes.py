@@ -11,12 +11,12 @@ import torch
 import yaml
 
 from vision_attn.cli import main
-from vision_attn.compare.study import Study, Tuning
-from vision_attn.compare.tune import settings
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.controls import permute_pixels, shuffle_labels
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import DataConfig, Source, load
+from vision_attn.study.config import Study, Tuning
+from vision_attn.study.tune import settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 

@@ -17,13 +17,13 @@ import torch
 import yaml
 
 from vision_attn.cli import main
-from vision_attn.compare import execute, workers
-from vision_attn.compare.workers import Images, Job, Worker
 from vision_attn.data.sources import DataConfig, load
+from vision_attn.study import execute, workers
+from vision_attn.study.workers import Images, Job, Worker
 
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
-PROGRAM = Path(__file__).parents[1] / "train.py"
+PROGRAM = Path(__file__).parents[2] / "train.py"
 STUDY: dict[str, Any] = {
     "models": ["vit", "cnn"],
     "args": {

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vision_attn.compare.grid import Cell
-from vision_attn.compare.result import Result
+from vision_attn.study.cells import Cell
+from vision_attn.study.result import Result
 
 __all__ = ["View", "view"]
 
