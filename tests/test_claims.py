@@ -17,7 +17,7 @@ from vision_attn.claims.convolution import measure_conv
 from vision_attn.claims.cost import PeakMemory
 from vision_attn.claims.models import Key, Models, permute_patches
 from vision_attn.claims.order import change_of_logits, shift_error
-from vision_attn.claims.scale import score_measures, softmax_gradient
+from vision_attn.claims.scale import gain_words, score_measures, softmax_gradient
 from vision_attn.claims.self_weight import verdict
 from vision_attn.cli import main
 from vision_attn.data.sources import DataConfig, load
@@ -135,6 +135,9 @@ def test_words_follow_the_interval() -> None:
     assert "do not spread it" in verdict((0.2, 0.1, 0.3))
     assert "no effect" in verdict((0.1, -0.1, 0.3))
     assert "no effect" in verdict((0.1, math.nan, math.nan))
+    assert gain_words((1.4, 0.1, 2.7)) == "is better"
+    assert gain_words((-1.4, -2.7, -0.1)) == "is worse"
+    assert gain_words((0.1, math.nan, math.nan)).startswith("makes no difference")
 
 
 def test_convolution_and_its_bound() -> None:

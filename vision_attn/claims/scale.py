@@ -1,5 +1,6 @@
 """Claim: the variance of q.k grows as K, and without 1/sqrt(K) softmax saturates (Vaswani 2017)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from vision_attn.claims.models import WIDTH, Key, Models
 from vision_attn.explain.observe import Heads, observe
 from vision_attn.stats.intervals import interval, slope
 
-__all__ = ["measure_scale", "score_measures", "softmax_gradient"]
+__all__ = ["gain_words", "measure_scale", "score_measures", "softmax_gradient"]
 
 SCALES: dict[str, float | None] = {"1/sqrt(K)": None, "1": 1.0}
 VALUES = ("variance", "saturated", "gradient")
@@ -128,12 +129,19 @@ def _words(raw: pd.DataFrame, settings: Settings) -> tuple[list[str], dict[str, 
         per_seed = (last["1/sqrt(K)"] - last["1"]).groupby("seed").mean()
         gain = interval(100 * per_seed)[:3]
         numbers["accuracy with 1/sqrt(K) minus without, points"] = gain
-        word = "is better" if gain[1] > 0 else "is worse" if gain[2] < 0 else "makes no difference"
         answers.append(
-            f"At this size and after {settings.steps} updates, training with 1/sqrt(K) {word} that"
-            f" these repeats can show: {span(gain, 1)} points of test accuracy."
+            f"At this size and after {settings.steps} updates, training with 1/sqrt(K)"
+            f" {gain_words(gain)}: {span(gain, 1)} points of test accuracy."
         )
     return answers, numbers
+
+
+def gain_words(gain: Sequence[float]) -> str:
+    """What the interval of (accuracy with - without) says."""
+    _, low, high = gain
+    if low > 0:
+        return "is better"
+    return "is worse" if high < 0 else "makes no difference that these repeats can show"
 
 
 def _verdict(raw: pd.DataFrame, numbers: dict[str, Any]) -> str:
