@@ -1,5 +1,6 @@
 """The commands compare, plot and budget."""
 
+import gc
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
     from vision_attn.compare.study import Study
+    from vision_attn.report.analysis import Analysis
 
 __all__ = ["budget", "compare", "plot", "study_of"]
 
@@ -43,7 +45,6 @@ def compare(about: str, args: Sequence[str]) -> int:
     from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
     from vision_attn.report.tables import terminal
-    from vision_attn.report.write import report
 
     given, study = study_of("compare", about, args)
     if given.workers is not None and given.workers < 1:
@@ -68,7 +69,7 @@ def compare(about: str, args: Sequence[str]) -> int:
         failed = run(made.cells, store=store, checkpoint=study.checkpoint, measure=study.measure)
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
-            console.print(terminal(report(store.root)))
+            console.print(terminal(_report(store.root)))
     console.print(f"results, figures and tables are in {store.root}", soft_wrap=True)
     if failed:
         console.print(
@@ -79,10 +80,24 @@ def compare(about: str, args: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def _report(roots: Path | Sequence[Path], out: Path | None = None) -> "Analysis":
+    """`report`, without looking for garbage in what was imported before.
+
+    Figures are many objects that refer to each other, so full collections come often, and each
+    would walk through all of torch.
+    """
+    from vision_attn.report.write import report
+
+    gc.freeze()
+    try:
+        return report(roots, out)
+    finally:
+        gc.unfreeze()
+
+
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
     from vision_attn.report.tables import terminal
-    from vision_attn.report.write import report
 
     parser = command_parser("plot", about)
     parser.add_argument(
@@ -96,7 +111,7 @@ def plot(about: str, args: Sequence[str]) -> int:
     for root in roots:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
-    plain_console().print(terminal(report(roots, None if given.out is None else Path(given.out))))
+    plain_console().print(terminal(_report(roots, None if given.out is None else Path(given.out))))
     return 0
 
 
