@@ -1,7 +1,9 @@
 """The commands compare, plot and budget."""
 
+import gc
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vision_attn.commands.arguments import (
@@ -15,6 +17,7 @@ from vision_attn.errors import UserError
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
+    from vision_attn.report.analysis import Analysis
     from vision_attn.study.config import Study
 
 __all__ = ["budget", "compare", "plot", "study_of"]
@@ -44,7 +47,6 @@ def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
     from vision_attn.data.sources import load
     from vision_attn.report.tables import terminal
-    from vision_attn.report.write import report
     from vision_attn.study.cells import plan
     from vision_attn.study.config import most_processes
     from vision_attn.study.execute import default_workers, execute
@@ -78,7 +80,7 @@ def compare(about: str, args: Sequence[str]) -> int:
         failed = run(made.cells, store=store, checkpoint=study.checkpoint, measure=study.measure)
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
-            console.print(terminal(report(store.root)))
+            console.print(terminal(_report(store.root)))
     console.print(f"results, figures and tables are in {store.root}", soft_wrap=True)
     if failed:
         console.print(
@@ -89,10 +91,24 @@ def compare(about: str, args: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def _report(roots: Path | Sequence[Path], out: Path | None = None) -> "Analysis":
+    """`report`, without looking for garbage in what was imported before.
+
+    Figures are many objects that refer to each other, so full collections come often, and each
+    would walk through all of torch.
+    """
+    from vision_attn.report.write import report
+
+    gc.freeze()
+    try:
+        return report(roots, out)
+    finally:
+        gc.unfreeze()
+
+
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
     from vision_attn.report.tables import terminal
-    from vision_attn.report.write import report
 
     parser = command_parser("plot", about)
     parser.add_argument(
@@ -107,7 +123,7 @@ def plot(about: str, args: Sequence[str]) -> int:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
     out = None if given.out is None else out_path(given.out)
-    plain_console().print(terminal(report(roots, out)))
+    plain_console().print(terminal(_report(roots, out)))
     return 0
 
 
