@@ -352,7 +352,7 @@ def nothing_works() -> Iterator[None]:
         "vision_attn.report.write.report",
         "vision_attn.explain.view.explain",
         "vision_attn.claims.run.diagnose",
-        "vision_attn.training.fit.ClassifierCLI._run_subcommand",
+        "vision_attn.training.cli.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download
     )
     with contextlib.ExitStack() as stack:

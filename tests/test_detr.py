@@ -16,7 +16,7 @@ from vision_attn.cli import main
 from vision_attn.errors import UserError
 from vision_attn.models.detr import SetPredictor
 from vision_attn.training.detr import Detector
-from vision_attn.training.matching import Targets, Weights, found, match, set_loss
+from vision_attn.training.set_loss import Targets, Weights, found, match, set_loss
 
 # Lightning's advice on worker counts and log intervals
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")

@@ -361,7 +361,7 @@ def test_crossing_of_one_draw_and_of_nothing() -> None:
 
 def test_intervals_hold_the_truth_in_most_studies() -> None:
     """A short form of tests/benchmarks/coverage.py; 5 of 60 is 3 sigma under 95 %."""
-    path = Path(__file__).parent / "benchmarks" / "coverage.py"
+    path = Path(__file__).parents[1] / "benchmarks" / "coverage.py"
     spec = importlib.util.spec_from_file_location("study_coverage", path)  # not pytest-cov's
     assert spec is not None
     assert spec.loader is not None
