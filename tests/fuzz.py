@@ -350,7 +350,7 @@ def nothing_works() -> Iterator[None]:
     places = (
         "vision_attn.compare.execute.execute",
         "vision_attn.compare.report.report",
-        "vision_attn.explain.view.explain",
+        "vision_attn.explain.inspection.explain",
         "vision_attn.explain.diagnostics.diagnose",
         "vision_attn.training.fit.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download
