@@ -350,7 +350,7 @@ def nothing_works() -> Iterator[None]:
     places = (
         "vision_attn.study.execute.execute",
         "vision_attn.report.write.report",
-        "vision_attn.explain.view.explain",
+        "vision_attn.explain.inspection.explain",
         "vision_attn.claims.run.diagnose",
         "vision_attn.training.cli.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download

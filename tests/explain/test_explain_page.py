@@ -20,8 +20,8 @@ from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
 from vision_attn.explain import attention_maps, attention_rollout, page
 from vision_attn.explain.checkpoint import load_classifier, read_images
+from vision_attn.explain.inspection import explain
 from vision_attn.explain.overview import blend
-from vision_attn.explain.view import explain
 from vision_attn.models import create_model
 
 MEAN, STD = [70.0], [50.0]
