@@ -140,6 +140,7 @@ def _images(study: Study, source: Source, draw: int, size: Any) -> int:
         num_classes=len(source.classes),
         val_fraction=study.data.val_fraction,
         classes=source.classes,
+        label=source.label,
     )
     return len(dealt.train)
 

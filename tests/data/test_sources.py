@@ -135,10 +135,26 @@ def test_mixed_sizes_name_two_files_and_the_option(tmp_path: Path) -> None:
     make(tmp_path, 5, 7, 3)
     save(tmp_path / "train/b/1.png", pixels(11, 13, 3))
     first, other = tmp_path / "train/a/0.png", tmp_path / "train/b/1.png"
-    wanted = f"{first} is 5 x 7, {other} is 11 x 13; give data.img_size"
+    wanted = f"{first} is 5 x 7, {other} is 11 x 13; add --data.img_size 5 to resize them"
     with pytest.raises(UserError, match=wanted):
         folder(tmp_path)
     assert folder(tmp_path, img_size=5).img_size == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("sides", "proposed"),
+    [([40, 67, 90], 64), ([9, 10, 500], 8), ([3, 5, 7], 5), ([1000, 3000, 4000], 224)],
+)
+def test_case_fh_1_the_error_on_sizes_proposes_a_middle_one(
+    tmp_path: Path, sides: list[int], proposed: int
+) -> None:
+    for i, side in enumerate(sides):
+        for place in ("train/a", "train/b", "test/a"):
+            path = tmp_path / place / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (side + 3, side)).save(path)
+    with pytest.raises(UserError, match=f"; add --data.img_size {proposed} to resize them"):
+        folder(tmp_path)
 
 
 def test_img_size_takes_the_middle(tmp_path: Path) -> None:
@@ -237,11 +253,10 @@ def test_an_empty_class_is_named(tmp_path: Path) -> None:
         folder(tmp_path)
 
 
-@pytest.mark.parametrize("part", ["train", "test"])
-def test_a_folder_needs_train_and_test(tmp_path: Path, part: str) -> None:
+def test_a_folder_with_test_needs_train(tmp_path: Path) -> None:
     make(tmp_path, 5, 7)
-    (tmp_path / part).rename(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match=f"data.root {tmp_path} has no folder {part}/"):
+    (tmp_path / "train").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=f"data.root {tmp_path} has no folder train/"):
         folder(tmp_path)
 
 

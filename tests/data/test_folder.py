@@ -171,7 +171,7 @@ def test_case_57_a_folder_of_turned_images_has_one_size(tmp_path: Path, memory_m
     got = array_of(source.train_images)[0].transpose(1, 2, 0)
     np.testing.assert_array_equal(got, np.rot90(turned, 3))
     late_exif(save(tmp_path / "train/b/1.png", pixels(H, W, 3)), 8)
-    with pytest.raises(UserError, match=r"one before is 5 x 7, .*b/1.png is 7 x 5; give data.img"):
+    with pytest.raises(UserError, match=r"one before is 5 x 7, .*b/1.png is 7 x 5; add --data.img"):
         folder(tmp_path, memory_mb=memory_mb)
 
 
@@ -475,12 +475,15 @@ def test_roots_that_are_none(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("0")
     for root, what in ((file, "is a file; wanted"), (tmp_path / "not", "does not exist; wanted"),
-                       (tmp_path, "has no folder train/; wanted")):  # fmt: skip
+                       (tmp_path, "has no folders; wanted")):  # fmt: skip
         with pytest.raises(UserError, match=f"data.root {root} {what}"):
             folder(root)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UserError, match=f"data.root {tmp_path} has one folder, 'photos'; wanted"):
+        folder(tmp_path)
     (tmp_path / "train").mkdir()
     (tmp_path / "test").write_text("0")
-    with pytest.raises(UserError, match=f"data.root {tmp_path} has no folder test/"):
+    with pytest.raises(UserError, match=f"{tmp_path}/train has 0 class folders"):
         folder(tmp_path)
 
 
@@ -507,7 +510,11 @@ def test_a_folder_that_may_not_be_read_is_named(
         ({"val_fraction": float("nan")}, "data.val_fraction nan is not between 0 and 1"),
         ({"val_fraction": 0.0}, "data.val_fraction 0.0 is not"),
         ({"val_fraction": 1.0}, "data.val_fraction 1.0 is not"),
-        ({"root": "/images"}, "data.root is /images, but digits come .* add --data.name folder"),
+        ({"name": "digits", "root": "/images"},
+         "data.root is /images, but digits come .* add --data.name folder"),
+        ({"root": ""}, "data.name folder needs data.root"),
+        ({"root": "x", "test_fraction": 0.0}, "data.test_fraction 0.0 is not between 0 and 1"),
+        ({"root": "x", "label": " "}, "data.label is ' '; wanted printable text"),
         ({"name": "folder", "root": ""}, "data.name folder needs data.root"),
         ({"name": "folder", "root": "x", "img_size": -3}, "data.img_size is -3; wanted 1"),
         ({"name": "folder", "root": "x", "img_size": 100000},

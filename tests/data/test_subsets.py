@@ -272,7 +272,7 @@ def test_validation_must_leave_something(fraction: float) -> None:
         take(pool((5, 6)), None, val_fraction=fraction)
 
 
-RESULTS = Path(__file__).parents[1] / "docs/results"
+RESULTS = Path(__file__).parents[2] / "docs/results"
 
 
 def test_stored_subsets_are_dealt_as_they_were(digits: Labels) -> None:
