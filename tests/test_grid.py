@@ -11,8 +11,8 @@ from vision_attn.compare.study import Budget, Study, Tuning
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
-from vision_attn.models import create_model
-from vision_attn.models.budget import cost
+from vision_attn.models.cost import cost
+from vision_attn.models.registry import create_model
 from vision_attn.training.optim import OptimConfig
 
 KEYS = ["vit-n000020-d0-s0-6675ce621d", "cnn-n000020-d0-s0-e10912a572"]
