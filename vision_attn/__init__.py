@@ -13,14 +13,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vision_attn.layers.attention import MultiHeadSelfAttention, SelfAttention
+    from vision_attn.layers.attention import (
+        LocalitySelfAttention,
+        MultiHeadSelfAttention,
+        SelfAttention,
+    )
     from vision_attn.layers.block import EncoderBlock
     from vision_attn.layers.conv import AttentionConv2d
     from vision_attn.layers.cross import MultiHeadAttention
-    from vision_attn.layers.locality import LocalitySelfAttention
-    from vision_attn.layers.neighborhood import NeighborhoodAttention
+    from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
     from vision_attn.layers.spatial import SelfAttention2d, add_attention
-    from vision_attn.layers.window import WindowAttention
     from vision_attn.models.cnn import SmallCNN
     from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
     from vision_attn.models.dense import DenseClassifier
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from vision_attn.models.linear import LinearClassifier
     from vision_attn.models.local_vit import LocalVisionTransformer
     from vision_attn.models.vit import VisionTransformer
-    from vision_attn.ops.batching import pad_images
     from vision_attn.ops.statistics import attention_statistics
+    from vision_attn.ops.tokens import pad_images
 
 __version__ = "0.1.0"
 
@@ -62,19 +64,19 @@ _HOME = {
     "EncoderBlock": "vision_attn.layers.block",
     "LinearClassifier": "vision_attn.models.linear",
     "LocalVisionTransformer": "vision_attn.models.local_vit",
-    "LocalitySelfAttention": "vision_attn.layers.locality",
+    "LocalitySelfAttention": "vision_attn.layers.attention",
     "MultiHeadAttention": "vision_attn.layers.cross",
     "MultiHeadSelfAttention": "vision_attn.layers.attention",
-    "NeighborhoodAttention": "vision_attn.layers.neighborhood",
+    "NeighborhoodAttention": "vision_attn.layers.local",
     "SelfAttention": "vision_attn.layers.attention",
     "SelfAttention2d": "vision_attn.layers.spatial",
     "SetPredictor": "vision_attn.models.detr",
     "SmallCNN": "vision_attn.models.cnn",
     "VisionTransformer": "vision_attn.models.vit",
-    "WindowAttention": "vision_attn.layers.window",
+    "WindowAttention": "vision_attn.layers.local",
     "add_attention": "vision_attn.layers.spatial",
     "attention_statistics": "vision_attn.ops.statistics",
-    "pad_images": "vision_attn.ops.batching",
+    "pad_images": "vision_attn.ops.tokens",
 }
 
 

@@ -22,7 +22,7 @@ from vision_attn.claims.self_weight import verdict
 from vision_attn.cli import main
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.errors import UserError
-from vision_attn.models import create_model
+from vision_attn.models.registry import create_model
 
 TINY = Settings(
     widths=(4, 64), draws=2, steps=4, seeds=2, heads=(1, 4), alphas=(4, 8, 12, 20), convs=2,

@@ -12,15 +12,12 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.explain import attention_maps
-from vision_attn.layers.neighborhood import NeighborhoodAttention
-from vision_attn.layers.window import WindowAttention
-from vision_attn.models import (
-    ConvInitVisionTransformer,
-    DenseClassifier,
-    LocalVisionTransformer,
-    SmallCNN,
-    VisionTransformer,
-)
+from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+from vision_attn.models.cnn import SmallCNN
+from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
+from vision_attn.models.dense import DenseClassifier
+from vision_attn.models.local_vit import LocalVisionTransformer
+from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.neighborhood import neighborhood_mask
 from vision_attn.ops.windows import window_mask
 

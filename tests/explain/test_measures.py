@@ -23,8 +23,8 @@ from vision_attn.explain.callback import AttentionMeasures
 from vision_attn.explain.measures import MEASURES, attention_measures, some_images
 from vision_attn.explain.observe import observe
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.window import WindowAttention
-from vision_attn.models import create_model
+from vision_attn.layers.local import WindowAttention
+from vision_attn.models.registry import create_model
 from vision_attn.ops.neighborhood import neighborhood_mask
 from vision_attn.ops.windows import window_mask
 from vision_attn.training.classifier import Classifier

@@ -10,12 +10,10 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.explain import attention_maps, attention_rollout
-from vision_attn.models import (
-    ConvInitVisionTransformer,
-    DenseClassifier,
-    LocalVisionTransformer,
-    VisionTransformer,
-)
+from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
+from vision_attn.models.dense import DenseClassifier
+from vision_attn.models.local_vit import LocalVisionTransformer
+from vision_attn.models.vit import VisionTransformer
 
 SMALL: dict[str, Any] = {
     "img_size": (6, 10), "patch_size": 2, "in_chans": 3, "num_classes": 7, "embed_dim": 24,

@@ -9,8 +9,8 @@ import torch
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
-from vision_attn.models import create_model
-from vision_attn.models.budget import cost
+from vision_attn.models.cost import cost
+from vision_attn.models.registry import create_model
 from vision_attn.study.cells import Cell, Plan, plan
 from vision_attn.study.config import Budget, Study, Tuning
 from vision_attn.training.optim import OptimConfig

@@ -19,7 +19,7 @@ from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
-from vision_attn.models import create_model
+from vision_attn.models.registry import create_model
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.optim import OptimConfig
 

@@ -130,8 +130,8 @@ def plot(about: str, args: Sequence[str]) -> int:
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
     from vision_attn.data.sources import load
-    from vision_attn.models import create_model
-    from vision_attn.models.budget import activation_bytes
+    from vision_attn.models.cost import activation_bytes
+    from vision_attn.models.registry import create_model
     from vision_attn.study.cells import plan, runs
 
     _, study = study_of("budget", about, args)

@@ -20,7 +20,7 @@ from vision_attn.explain.observe import (
     tokens_of,
 )
 from vision_attn.explain.rollout import attention_rollout
-from vision_attn.ops.rows import row_index
+from vision_attn.ops.masks import row_index
 
 __all__ = ["View", "explain"]
 

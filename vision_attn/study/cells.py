@@ -11,8 +11,8 @@ from typing import Any
 from vision_attn.data.sources import Source
 from vision_attn.data.subsets import subset
 from vision_attn.errors import UserError
-from vision_attn.models import create_model
-from vision_attn.models.budget import Cost, cost, match_cnn
+from vision_attn.models.cost import Cost, cost, match_cnn
+from vision_attn.models.registry import create_model
 from vision_attn.study.config import Protocol, Study
 from vision_attn.training.run import RunConfig
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig
 from vision_attn.errors import UserError
-from vision_attn.models import known_models
-from vision_attn.models.budget import Match
+from vision_attn.models.cost import Match
+from vision_attn.models.registry import known_models
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import Control
 

@@ -28,9 +28,9 @@ from vision_attn.files import write_text
 from vision_attn.texts import csv_text
 from vision_attn.training.checkpoint import Checkpoint, read_checkpoint
 from vision_attn.training.classifier import Classifier
-from vision_attn.training.set_loss import Weights
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import check_precision, refusing
+from vision_attn.training.set_loss import Weights
 
 _SHAPE = ("in_chans", "img_size", "num_classes")
 _TRAINING = {*Weights._fields, *(f.name for f in fields(OptimConfig))}

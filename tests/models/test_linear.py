@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 import vision_attn
 from vision_attn.errors import UserError
-from vision_attn.models import LinearClassifier, create_model, known_models
-from vision_attn.models.budget import cost
+from vision_attn.models.cost import cost
+from vision_attn.models.linear import LinearClassifier
+from vision_attn.models.registry import create_model, known_models
 
 
 def test_it_is_the_matrix_times_the_pixels() -> None:

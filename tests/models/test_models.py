@@ -14,15 +14,12 @@ from torch.testing import assert_close
 
 from vision_attn import SmallCNN, VisionTransformer
 from vision_attn.errors import UserError
-from vision_attn.models import (
-    ConvInitVisionTransformer,
-    DenseClassifier,
-    LocalVisionTransformer,
-    SetPredictor,
-    create_model,
-    known_models,
-)
 from vision_attn.models.cnn import stage_sizes
+from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
+from vision_attn.models.dense import DenseClassifier
+from vision_attn.models.detr import SetPredictor
+from vision_attn.models.local_vit import LocalVisionTransformer
+from vision_attn.models.registry import create_model, known_models
 
 SMALL: dict[str, Any] = {
     "img_size": (6, 10),

@@ -7,9 +7,8 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
-from vision_attn.ops.batching import pad_images, unpad_tokens
 from vision_attn.ops.positions import rotary_2d, sincos_2d
-from vision_attn.ops.tokens import image_to_patches
+from vision_attn.ops.tokens import image_to_patches, pad_images, unpad_tokens
 
 SIZES = [(6, 4), (2, 10), (4, 4)]  # 6, 5 and 4 tokens of 2 x 2 pixels
 

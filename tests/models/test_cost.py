@@ -10,8 +10,7 @@ from torch.testing import assert_close
 
 from vision_attn import SmallCNN, VisionTransformer
 from vision_attn.errors import UserError
-from vision_attn.models import create_model
-from vision_attn.models.budget import (
+from vision_attn.models.cost import (
     TOLERANCE,
     Cost,
     Match,
@@ -20,6 +19,7 @@ from vision_attn.models.budget import (
     cost,
     match_cnn,
 )
+from vision_attn.models.registry import create_model
 
 C, CLASSES, D, DEPTH, HEADS, HIDDEN = 7, 11, 15, 2, 3, 39
 VIT: dict[str, Any] = {

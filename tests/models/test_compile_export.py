@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from vision_attn.layers.attention import MultiHeadAttention, MultiHeadSelfAttention
+from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.block import EncoderBlock
+from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.attention import attend
 from vision_attn.ops.positions import rotary_2d

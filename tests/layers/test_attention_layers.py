@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from vision_attn import EncoderBlock, MultiHeadSelfAttention, SelfAttention
 from vision_attn.errors import UserError
-from vision_attn.layers.attention import PerHeadLinear
+from vision_attn.layers.base import PerHeadLinear
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed
 from vision_attn.ops.attention import Score
 

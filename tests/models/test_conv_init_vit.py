@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.layers.offset_bias import OffsetBias
+from vision_attn.layers.conv import OffsetBias
 from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
 
 

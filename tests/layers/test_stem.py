@@ -12,7 +12,7 @@ from vision_attn import VisionTransformer
 from vision_attn.errors import UserError
 from vision_attn.layers.embed import PatchEmbed
 from vision_attn.layers.stem import ConvStem, PooledConvStem, ShiftedPatchEmbed
-from vision_attn.models import create_model
+from vision_attn.models.registry import create_model
 
 
 @pytest.fixture(autouse=True)

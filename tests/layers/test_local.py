@@ -10,8 +10,7 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.neighborhood import NeighborhoodAttention
-from vision_attn.layers.window import WindowAttention
+from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.ops import neighborhood
 from vision_attn.ops.attention import attend
 from vision_attn.ops.neighborhood import neighborhood_attend, neighborhood_mask

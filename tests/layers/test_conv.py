@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vision_attn.errors import UserError
-from vision_attn.layers.conv import AttentionConv2d
-from vision_attn.layers.offset_bias import OffsetBias
+from vision_attn.layers.conv import AttentionConv2d, OffsetBias
 from vision_attn.ops.attention import attend
 from vision_attn.ops.conv import kernel_offsets, leak, nearest_offsets
 

@@ -13,8 +13,7 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.layers.embed import PositionEmbed, Positions, RelativeBias, RotaryEmbed
-from vision_attn.layers.neighborhood import NeighborhoodAttention
-from vision_attn.layers.window import WindowAttention
+from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.models.dense import DenseClassifier
 from vision_attn.models.detr import SetPredictor
 from vision_attn.models.vit import VisionTransformer

@@ -27,11 +27,9 @@ from vision_attn import (
     VisionTransformer,
     WindowAttention,
 )
-from vision_attn.models import (
-    ConvInitVisionTransformer,
-    LinearClassifier,
-    LocalVisionTransformer,
-)
+from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
+from vision_attn.models.linear import LinearClassifier
+from vision_attn.models.local_vit import LocalVisionTransformer
 
 GRID = (5, 7)
 VIT: dict[str, Any] = {"embed_dim": 12, "depth": 1, "num_heads": 3}

@@ -11,11 +11,13 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vision_attn.errors import UserError
-from vision_attn.layers.attention import MultiHeadAttention, MultiHeadSelfAttention, PerHeadLinear
+from vision_attn.layers.attention import MultiHeadSelfAttention
+from vision_attn.layers.base import PerHeadLinear
 from vision_attn.layers.block import EncoderBlock
+from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.ops.attention import Score, attend, attention_weights
+from vision_attn.ops.masks import causal_mask
 from vision_attn.ops.positions import rotary_2d, rotate
-from vision_attn.ops.rows import causal_mask
 
 B, H, NQ, NK, D, KD, VD = 2, 3, 5, 7, 33, 13, 17  # D = 3 heads of 11
 SCORES: list[Score] = ["softmax", "relu", "sigmoid"]

@@ -14,10 +14,9 @@ from torch.testing import assert_close
 
 from vision_attn import VisionTransformer
 from vision_attn.errors import UserError
-from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.locality import LocalitySelfAttention
-from vision_attn.models import create_model
+from vision_attn.layers.attention import LocalitySelfAttention, MultiHeadSelfAttention
 from vision_attn.models.mimetic import mimetic_
+from vision_attn.models.registry import create_model
 from vision_attn.ops.positions import sincos_2d
 
 SMALL: dict[str, Any] = {
