@@ -349,9 +349,9 @@ def nothing_works() -> Iterator[None]:
     """Every command stops where its work would begin."""
     places = (
         "vision_attn.compare.execute.execute",
-        "vision_attn.compare.report.report",
+        "vision_attn.report.write.report",
         "vision_attn.explain.view.explain",
-        "vision_attn.explain.diagnostics.diagnose",
+        "vision_attn.claims.run.diagnose",
         "vision_attn.training.fit.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download
     )
