@@ -1,10 +1,34 @@
-"""What tests of several parts share; its folder is where they import `made_study` from."""
+"""Fixtures of several parts; beside it lies what they import: `shared` and `made_study`."""
 
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from shared import TINY_VIT
+
+from vision_attn.data.sources import DataConfig, Source, load
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a browser, and whole commands, so that `-m` can leave them out."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+        if "end_to_end" in item.path.parts:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def source() -> Source:
+    """The embedded digits; nobody changes them."""
+    return load(DataConfig())
+
+
+@pytest.fixture
+def tiny_vit() -> dict[str, Any]:
+    """Arguments of a ViT that learns digits in a second, to change at will."""
+    return dict(TINY_VIT)
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,7 @@ def test_figures_stand(reports: dict[str, Path], name: str) -> None:
         stored = RESULTS.joinpath(name, figure).read_text(encoding="utf-8")
         version = re.findall(r"Matplotlib v([\w.]+)", stored)
         if version != [matplotlib.__version__]:
-            pytest.skip(f"drawn by matplotlib {version}, this is {matplotlib.__version__}")
+            continue  # another version may draw otherwise; their names were compared
         made = reports[name].joinpath(figure).read_text(encoding="utf-8")
         assert _words(made) == _words(stored), figure
         values, wanted = ([float(f) for f in FRACTION.findall(t)] for t in (made, stored))

@@ -1,6 +1,6 @@
-"""A short form of `python tests/fuzz_ops.py`."""
+"""A short form of `python tests/fuzz.py --calls 1000`."""
 
-from fuzz_ops import run
+from fuzzing.operators import run
 
 
 def test_random_calls_equal_a_float64_loop() -> None:

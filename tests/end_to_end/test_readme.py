@@ -13,7 +13,7 @@ from vision_attn.report.analysis import analyse
 from vision_attn.report.tables import markdown
 from vision_attn.study.results import Stored, read_results
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 STORED = ROOT / "docs" / "results" / "cifar10_cpu"
 PAGES = [README, (ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8")]

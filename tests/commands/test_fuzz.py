@@ -1,7 +1,9 @@
-"""A short form of tests/fuzz.py, the same inputs at each run."""
+"""A short form of `python tests/fuzz.py --each`, the same inputs at each run."""
 
 import pytest
-from fuzz import BROKEN, Case, each, fault, noise, right, wrong
+from fuzzing.answers import fault
+from fuzzing.lines import Case, each, noise, right, wrong
+from fuzzing.options import BROKEN
 from hypothesis import HealthCheck, given, settings
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Lightning, and of what noise makes

@@ -1,12 +1,9 @@
 """Random calls of the attention operators against a loop in float64, written for reading.
 
-    python tests/fuzz_ops.py [--calls N]
-
 Shapes from 0 and 1 up, masks, biases with -inf and beyond the dtype, numbers that are not finite in
 masked places and elsewhere, four dtypes, three scores, fused and not; outputs, weights, gradients.
 """
 
-import argparse
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -319,14 +316,3 @@ def run(calls: int, *, start: int | None = None) -> None:
         if start is not None:
             test = seed(start)(test)
         test()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=1000)
-    parser.add_argument("--seed", type=int)
-    args = parser.parse_args()
-    run(args.calls, start=args.seed)
-    print(
-        f"{args.calls} calls of attend and weights, {args.calls // 3} of windows and fields: equal"
-    )
