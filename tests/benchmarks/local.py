@@ -18,7 +18,7 @@ import torch
 
 from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
-from vision_attn.ops.neighborhood import neighborhood_mask
+from vision_attn.ops.masks import neighborhood_mask
 
 DIM, HEADS, BATCH, KERNEL = 64, 4, 4, 7
 

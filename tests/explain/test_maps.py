@@ -18,8 +18,7 @@ from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
 from vision_attn.models.dense import DenseClassifier
 from vision_attn.models.local_vit import LocalVisionTransformer
 from vision_attn.models.vit import VisionTransformer
-from vision_attn.ops.neighborhood import neighborhood_mask
-from vision_attn.ops.windows import window_mask
+from vision_attn.ops.masks import neighborhood_mask, window_mask
 
 SMALL: dict[str, Any] = {
     "img_size": (10, 14), "patch_size": 2, "in_chans": 3, "num_classes": 7, "embed_dim": 24,

@@ -25,8 +25,7 @@ from vision_attn.explain.observe import observe
 from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.local import WindowAttention
 from vision_attn.models.registry import create_model
-from vision_attn.ops.neighborhood import neighborhood_mask
-from vision_attn.ops.windows import window_mask
+from vision_attn.ops.masks import neighborhood_mask, window_mask
 from vision_attn.training.classifier import Classifier
 
 # Lightning's notes on devices and log intervals
@@ -140,7 +139,7 @@ def test_local_models(args: dict[str, Any]) -> None:
             bias = table[step[..., 0] * 3 + step[..., 1]].permute(2, 0, 1)[None]
         masks.append(mask)
         want.append(
-            whole(given[0], mask=mask, bias=bias, rotary=more["rotary"], return_weights=True)[1]
+            whole(given[0], mask=mask, bias=bias, rotary=more.get("rotary"), return_weights=True)[1]
         )
 
     hooks = [b.attn.register_forward_pre_hook(ask, with_kwargs=True) for b in model.blocks]

@@ -17,9 +17,9 @@ from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.models.dense import DenseClassifier
 from vision_attn.models.detr import SetPredictor
 from vision_attn.models.vit import VisionTransformer
+from vision_attn.ops.masks import relative_index
 from vision_attn.ops.positions import (
     grid_positions,
-    relative_index,
     resize_positions,
     resize_relative,
     rotary_2d,

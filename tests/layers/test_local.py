@@ -13,9 +13,10 @@ from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.ops import neighborhood
 from vision_attn.ops.attention import attend
-from vision_attn.ops.neighborhood import neighborhood_attend, neighborhood_mask
+from vision_attn.ops.masks import neighborhood_mask, window_mask
+from vision_attn.ops.neighborhood import neighborhood_attend
 from vision_attn.ops.positions import rotary_2d
-from vision_attn.ops.windows import window_attend, window_mask
+from vision_attn.ops.windows import window_attend
 
 NEIGHBORHOODS = [  # grid, kernel, dilation
     ((5, 7), (3, 3), (1, 1)),
@@ -236,14 +237,19 @@ def test_output_depends_exactly_on_the_allowed_keys(layer, mask):
 def test_layer_equals_multi_head_self_attention_under_the_mask(options):
     torch.manual_seed(3)
     full = MultiHeadSelfAttention(24, 3, **options).double()
-    local = NeighborhoodAttention.from_attention(full, kernel_size=5, dilation=2)
-    alone = NeighborhoodAttention(24, 3, kernel_size=5, dilation=2, **options).double()
-    alone.load_state_dict(full.state_dict())
+    local = NeighborhoodAttention(24, 3, kernel_size=5, dilation=2, **options).double()
+    local.load_state_dict(full.state_dict())
     x = torch.randn(2, 13 * 17, 24, dtype=torch.float64, requires_grad=True)
     turn = rotary_2d((13, 17), 8).double()
     want = full(x, mask=neighborhood_mask((13, 17), (5, 5), (2, 2)), rotary=turn)
-    assert_close(alone(x, (13, 17), rotary=turn), want)
-    same_with_gradients(local(x, (13, 17), rotary=turn), want, x, full.qkv.weight)
+    got = local(x, (13, 17), rotary=turn)
+    probe = torch.randn_like(want)
+    grads = [
+        torch.autograd.grad((y * probe).sum(), (x, *layer.parameters()))
+        for layer, y in ((full, want), (local, got))
+    ]
+    assert_close(got, want)
+    assert_close(*grads)
 
 
 @pytest.mark.parametrize("cls", [WindowAttention, NeighborhoodAttention])
@@ -276,16 +282,15 @@ def test_empty_batches_and_one_sample_at_a_time(cls):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: NeighborhoodAttention(8, 2, kernel_size=4), "kernel_size 4.*odd.* 5"),
-        (lambda: NeighborhoodAttention(8, 2, dilation=0), "dilation 0.*at least 1"),
+        (lambda: NeighborhoodAttention(8, 2, kernel_size=4), r"kernel_size \(4, 4\).*odd.* 5"),
+        (lambda: NeighborhoodAttention(8, 2, dilation=0), r"dilation \(0, 0\).*at least 1"),
+        (lambda: NeighborhoodAttention(8, 2, kernel=3), "no argument 'kernel'; try kernel_size"),
         (lambda: NeighborhoodAttention(8, 3), "dim 8.*num_heads 3.*try"),
         (lambda: WindowAttention(8, 2, window_size=4, shift_size=4), "4.*0 to window - 1; try"),
         (lambda: WindowAttention(8, 2)(torch.zeros(1, 34, 8), (5, 7)), r"34, 8.*5 x 7.*35, 8"),
         (lambda: window_attend(*torch.zeros(3, 1, 1, 6, 1), (2, 2), (2, 2)), "6.*grid_size"),
         (
-            lambda: NeighborhoodAttention.from_attention(
-                MultiHeadSelfAttention(8, 2, num_registers=3)
-            ),
+            lambda: NeighborhoodAttention(8, 2, num_registers=3),
             "num_registers is 3",
         ),
     ],

@@ -172,5 +172,5 @@ def test_mistakes_are_named(args: dict[str, Any], words: str) -> None:
 
 
 def test_unknown_argument_is_refused() -> None:
-    with pytest.raises(TypeError, match="alfa"):
+    with pytest.raises(UserError, match="no argument 'alfa'; try alpha"):
         small(alfa=2.0)

@@ -317,7 +317,7 @@ def test_other_vits_take_the_options_that_fit(name: str) -> None:
         ("vit", {"mimetic_init": True, "projection": "per_head"}, "per_head.*wants 'full'"),
         ("vit", {"mimetic_init": True, "embed_dim": 18}, "dim 18 is not divisible by 4"),
         ("vit", {"mimetic": True}, "'mimetic'"),
-        ("local_vit", {"lsa": True}, "lsa=True.*local attention needs lsa=False"),
+        ("local_vit", {"lsa": True}, "lsa=True is an attention of its own.*wanted lsa=False"),
         ("local_vit", {"global_pool": "token"}, "global_pool='token'.*'avg' or 'map'"),
         ("local_vit", {"global_pool": "max"}, "global_pool='max'.*'avg' or 'map'"),
         ("conv_init_vit", {"lsa": True}, "lsa=True does not go .*choose False"),

@@ -14,8 +14,9 @@ from vision_attn.layers.attention import SelfAttention
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.ops import absent
 from vision_attn.ops.attention import attend, attention_weights
-from vision_attn.ops.neighborhood import neighborhood_attend, neighborhood_mask
-from vision_attn.ops.windows import window_attend, window_mask
+from vision_attn.ops.masks import neighborhood_mask, window_mask
+from vision_attn.ops.neighborhood import neighborhood_attend
+from vision_attn.ops.windows import window_attend
 
 BAD = [math.nan, math.inf, -math.inf]
 PATHS: list[dict[str, Any]] = [

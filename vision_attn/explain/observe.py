@@ -7,16 +7,15 @@ Our layers tell an observer what they give to the attention op, and what it give
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.explain.local_rows import local_rows
 from vision_attn.explain.observe_timm import watched_timm
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+from vision_attn.layers.local import LocalAttention
 from vision_attn.ops.attention import Score, attention_weights
 from vision_attn.ops.masks import row_index
 from vision_attn.ops.statistics import Rows
@@ -24,7 +23,7 @@ from vision_attn.ops.statistics import Rows
 __all__ = ["Heads", "Tokens", "attention_layers", "heads_of", "layer_numbers", "observe",
            "tokens_of"]  # fmt: skip
 
-OURS = (MultiHeadSelfAttention, NeighborhoodAttention, WindowAttention)
+OURS = (MultiHeadSelfAttention, LocalAttention)
 Pair = tuple[int, int]
 
 
@@ -203,17 +202,14 @@ def _teller(i: int, layer: Any, see: Callable[[Heads], None]) -> Callable[..., N
 
     def told(*, grid_size: Pair | None = None, **given: Any) -> None:
         if grid_size is not None:
-            given |= _near(layer, grid_size, given["q"].device)
+            given |= _near(layer, grid_size)
         see(Heads(layer=i, **given, **same))
 
     return told
 
 
-def _near(layer: Any, grid_size: Pair, device: torch.device) -> dict[str, Any]:
+def _near(layer: LocalAttention, grid_size: Pair) -> dict[str, Any]:
     """The mask and bias that a local layer equals, made row by row."""
-
-    def rows(which: int) -> Callable[[Sequence[int]], Tensor | None]:
-        return lambda part: local_rows(layer, grid_size, part, device)[which]
-
     tabled = layer.relative_position_bias_table is not None
-    return {"mask": rows(0), "bias": rows(1) if tabled else None, "causal": False}
+    bias = partial(layer.bias, grid_size) if tabled else None
+    return {"mask": partial(layer.mask, grid_size), "bias": bias, "causal": False}

@@ -1,23 +1,23 @@
 """Attention modules (Vaswani et al. 2017), thin over `ops.attention`, with timm's names."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
 from vision_attn.layers.base import (
+    AttentionOptions,
     HeadedAttention,
-    check_heads,
     check_scale,
     merge_masks,
-    projection_layer,
     split_heads,
     used_tokens,
 )
 from vision_attn.ops.absent import present, surely_finite
-from vision_attn.ops.attention import Score, attend, attention_weights
+from vision_attn.ops.attention import attend, attention_weights
 from vision_attn.ops.checks import check_flag, check_real, check_whole
 from vision_attn.ops.positions import rotate
 
@@ -78,19 +78,7 @@ class MultiHeadSelfAttention(HeadedAttention):
     Args:
         dim: width D of a token.
         num_heads: number of heads H; must divide `dim`.
-        qkv_bias: bias in the query, key and value projections.
-        qk_norm: normalise queries and keys over K with `norm_layer`.
-        proj_bias: bias in the output projection.
-        attn_drop: dropout on the weights, while training only.
-        proj_drop: dropout after the output projection.
-        norm_layer: the norm of `qk_norm`.
-        scale: factor on the scores; None is 1/sqrt(K).
-        projection: `full`, each head projects the whole token; `per_head`, head h projects its own
-            K channels (3 D^2 / H parameters instead of 3 D^2).
-        score: `softmax`, `relu` or `sigmoid`; see `ops.attention.attention_weights`.
-        num_registers: learned keys and values beside the tokens' own, in each head, which every
-            query may attend to whatever the masks say (Sukhbaatar et al. 2019).
-        fused: use torch's fused kernel where it can; False can be differentiated twice.
+        options: see `AttentionOptions`.
 
     Raises:
         UserError: (a ValueError) heads that do not divide the width, an unknown option.
@@ -98,38 +86,8 @@ class MultiHeadSelfAttention(HeadedAttention):
 
     qkv: nn.Module
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int = 8,
-        *,
-        qkv_bias: bool = False,
-        qk_norm: bool = False,
-        proj_bias: bool = True,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
-        norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
-        scale: float | None = None,
-        projection: Literal["full", "per_head"] = "full",
-        score: Score = "softmax",
-        num_registers: int = 0,
-        fused: bool = True,
-    ) -> None:
-        check_heads(dim, num_heads)
-        super().__init__(
-            dim,
-            num_heads,
-            {"qkv": projection_layer(projection, dim, num_heads, 3, qkv_bias)},
-            qk_norm=qk_norm,
-            proj_bias=proj_bias,
-            attn_drop=attn_drop,
-            proj_drop=proj_drop,
-            norm_layer=norm_layer,
-            scale=scale,
-            score=score,
-            num_registers=num_registers,
-            fused=fused,
-        )
+    def __init__(self, dim: int, num_heads: int = 8, **options: Unpack[AttentionOptions]) -> None:
+        super().__init__(dim, num_heads, {"qkv": (3, dim)}, options)
 
     def forward(
         self,
@@ -198,12 +156,13 @@ class LocalitySelfAttention(MultiHeadSelfAttention):
         UserError: (a ValueError) what `MultiHeadSelfAttention` refuses, and a scale.
     """
 
-    def __init__(
-        self, dim: int, num_heads: int = 8, *, scale: float | None = None, **options: Any
-    ) -> None:
-        if scale is not None:
-            raise UserError(f"scale is {scale}, but lsa learns it; leave the scale at None")
-        super().__init__(dim, num_heads, scale=1.0, **options)
+    def __init__(self, dim: int, num_heads: int = 8, **options: Unpack[AttentionOptions]) -> None:
+        if options.get("scale") is not None:
+            raise UserError(
+                f"scale is {options['scale']}, but lsa learns it; leave the scale at None"
+            )
+        options["scale"] = 1.0
+        super().__init__(dim, num_heads, **options)
         # without axes, so that half precision stays half; and so that it does not decay
         self.temperature = nn.Parameter(torch.tensor(self.head_dim**0.5))
 

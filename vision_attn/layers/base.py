@@ -2,17 +2,20 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
 from vision_attn.ops.attention import Score, attend, attention_weights, check_score
-from vision_attn.ops.checks import LARGEST, check_flag, check_real, check_whole
+from vision_attn.ops.checks import LARGEST, check_arguments, check_flag, check_real, check_whole
 
-__all__ = ["HeadedAttention", "PerHeadLinear", "check_heads", "check_scale", "merge_masks",
-           "per_head", "projection_layer", "split_heads", "used_tokens"]  # fmt: skip
+__all__ = ["DEFAULTS", "AttentionOptions", "HeadOptions", "HeadedAttention", "PerHeadLinear",
+           "check_heads", "check_scale", "merge_masks", "per_head", "projection_layer",
+           "split_heads", "used_tokens"]  # fmt: skip
 
 
 def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
@@ -77,54 +80,112 @@ def projection_layer(
     raise UserError(f"projection={kind!r} is not known; choose full or per_head")
 
 
+class HeadOptions(TypedDict, total=False):
+    """How heads work, by keyword; `DEFAULTS` has the values of what is not given.
+
+    scale: factor on the scores; None is 1/sqrt(K).
+    projection: `full`, each head projects the whole token; `per_head`, head h projects its own K
+        channels (3 D^2 / H parameters instead of 3 D^2).
+    score: `softmax`, `relu` or `sigmoid`; see `ops.attention.attention_weights`.
+    num_registers: learned keys and values beside the tokens' own, in each head, which every query
+        may attend to whatever the masks say (Sukhbaatar et al. 2019).
+    fused: use torch's fused kernel where it can; False can be differentiated twice.
+    """
+
+    scale: float | None
+    projection: Literal["full", "per_head"]
+    score: Score
+    num_registers: int
+    fused: bool
+
+
+class AttentionOptions(HeadOptions, total=False):
+    """The options of every multi-head layer: those of `HeadOptions`, and
+
+    qkv_bias: bias in the query, key and value projections.
+    qk_norm: normalise queries and keys over K with `norm_layer`.
+    proj_bias: bias in the output projection.
+    attn_drop: dropout on the weights, while training only.
+    proj_drop: dropout after the output projection.
+    norm_layer: the norm of `qk_norm`.
+    """
+
+    qkv_bias: bool
+    qk_norm: bool
+    proj_bias: bool
+    attn_drop: float
+    proj_drop: float
+    norm_layer: Callable[[int], nn.Module]
+
+
+DEFAULTS: AttentionOptions = {
+    "qkv_bias": False,
+    "qk_norm": False,
+    "proj_bias": True,
+    "attn_drop": 0.0,
+    "proj_drop": 0.0,
+    "norm_layer": nn.LayerNorm,
+    "scale": None,
+    "projection": "full",
+    "score": "softmax",
+    "num_registers": 0,
+    "fused": True,
+}
+
+
 class HeadedAttention(nn.Module):
-    """From projected queries, keys and values to the output; a subclass does the projections.
+    """From queries, keys and values of heads to the output; a subclass says who attends to whom.
 
     Args:
-        inputs: the projections of the subclass by name; they come first among the parameters.
-        others: see `MultiHeadSelfAttention`.
+        dim, num_heads: width D and heads H.
+        inputs: the projections by name, each with how many times D it gives and the width it takes;
+            they come first among the parameters.
+        options: see `AttentionOptions`.
+
+    Raises:
+        UserError: (a ValueError) heads that do not divide a width, an unknown option, which is
+            named, or one out of its range.
     """
 
     registers: Tensor | None
     observer: Callable[..., None] | None = None
-    """Told, by keyword, what `attend` was given and gave: q, k, v, y, mask, bias, causal; a local
-    layer tells grid_size for the last three. For maps and measures."""
+    """Called, by keyword, with the arguments and the result of `attend`: q, k, v, y, mask, bias,
+    causal; a local layer gives grid_size for the last three. For maps and measures."""
 
     def __init__(
         self,
         dim: int,
         num_heads: int,
-        inputs: Mapping[str, nn.Module],
-        *,
-        qk_norm: bool,
-        proj_bias: bool,
-        attn_drop: float,
-        proj_drop: float,
-        norm_layer: Callable[[int], nn.Module],
-        scale: float | None,
-        score: Score,
-        num_registers: int,
-        fused: bool,
+        inputs: Mapping[str, tuple[int, int]],
+        options: AttentionOptions,
     ) -> None:
         super().__init__()
-        check_score(score)
-        check_scale(scale)
-        check_real(0, 1, attn_drop=attn_drop, proj_drop=proj_drop)
-        check_flag(qk_norm=qk_norm, proj_bias=proj_bias, fused=fused)
-        check_whole(0, num_registers=num_registers)
+        check_arguments(self, options)
         self.dim, self.num_heads, self.head_dim = dim, num_heads, check_heads(dim, num_heads)
-        self.scale, self.score, self.fused = scale, score, fused
-        for name, layer in inputs.items():
-            self.add_module(name, layer)
-        self.q_norm = norm_layer(self.head_dim) if qk_norm else nn.Identity()
-        self.k_norm = norm_layer(self.head_dim) if qk_norm else nn.Identity()
-        self.attn_drop = nn.Dropout(attn_drop)
-        self.proj = nn.Linear(dim, dim, bias=proj_bias)
-        self.proj_drop = nn.Dropout(proj_drop)
-        self.num_registers = num_registers
+        given: AttentionOptions = {**DEFAULTS, **options}
+        check_score(given["score"])
+        check_scale(given["scale"])
+        check_real(0, 1, attn_drop=given["attn_drop"], proj_drop=given["proj_drop"])
+        flags = ("qkv_bias", "qk_norm", "proj_bias", "fused")
+        check_flag(**{name: given[name] for name in flags})  # type: ignore[literal-required]
+        check_whole(0, num_registers=given["num_registers"])
+        self.scale, self.score, self.fused = given["scale"], given["score"], given["fused"]
+        for name, (parts, width) in inputs.items():
+            self.add_module(
+                name,
+                projection_layer(
+                    given["projection"], dim, num_heads, parts, given["qkv_bias"], width
+                ),
+            )
+        norm = given["norm_layer"] if given["qk_norm"] else nn.Identity
+        self.q_norm, self.k_norm = norm(self.head_dim), norm(self.head_dim)
+        self.attn_drop = nn.Dropout(given["attn_drop"])
+        self.proj = nn.Linear(dim, dim, bias=given["proj_bias"])
+        self.proj_drop = nn.Dropout(given["proj_drop"])
+        self.num_registers = given["num_registers"]
         self.registers = None
-        if num_registers:
-            shape = (2, num_heads, num_registers, self.head_dim)
+        if self.num_registers:
+            shape = (2, num_heads, self.num_registers, self.head_dim)
             self.registers = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=0.02))
 
     def split_heads(self, x: Tensor) -> Tensor:

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any
 
 from timm.layers import DropPath, LayerScale, Mlp
 from torch import Tensor, nn
 
-from vision_attn.layers.attention import LocalitySelfAttention, MultiHeadSelfAttention
-from vision_attn.ops.attention import Score
-from vision_attn.ops.checks import check_flag, check_real, check_whole
+from vision_attn.layers.attention import MultiHeadSelfAttention
+from vision_attn.ops.checks import check_real, check_whole
 
 __all__ = ["EncoderBlock"]
 
@@ -21,12 +20,17 @@ class EncoderBlock(nn.Module):
         dim: width D.
         num_heads: heads H; must divide `dim`.
         mlp_ratio: hidden width of the MLP over D.
-        qkv_bias, qk_norm, proj_bias, proj_drop, attn_drop, projection, score, scale,
-            num_registers, fused: see `MultiHeadSelfAttention`; `proj_drop` is the MLP's dropout
-            too.
+        attn_layer: makes the attention of `dim`, `num_heads` and options, as
+            `MultiHeadSelfAttention` does.
+        norm_layer: the norms in front of both branches, and that of `qk_norm`.
+        act_layer: the MLP's activation.
         init_values: start of the layer scale (Touvron et al. 2021); None is no layer scale.
-        lsa: `LocalitySelfAttention` in place of `MultiHeadSelfAttention`.
         drop_path: chance that a sample skips a branch (Huang et al. 2016).
+        proj_drop: dropout after the attention's projection and in the MLP.
+        attn: further options of `attn_layer`, which refuses those that it does not know.
+
+    Raises:
+        UserError: (a ValueError) numbers out of their range, and what `attn_layer` refuses.
     """
 
     def __init__(
@@ -35,46 +39,22 @@ class EncoderBlock(nn.Module):
         num_heads: int,
         mlp_ratio: float = 4.0,
         *,
-        qkv_bias: bool = False,
-        qk_norm: bool = False,
-        proj_bias: bool = True,
-        proj_drop: float = 0.0,
-        attn_drop: float = 0.0,
+        attn_layer: Callable[..., nn.Module] = MultiHeadSelfAttention,
+        norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
+        act_layer: type[nn.Module] = nn.GELU,
         init_values: float | None = None,
         drop_path: float = 0.0,
-        act_layer: type[nn.Module] = nn.GELU,
-        norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
-        projection: Literal["full", "per_head"] = "full",
-        score: Score = "softmax",
-        scale: float | None = None,
-        num_registers: int = 0,
-        lsa: bool = False,
-        fused: bool = True,
+        proj_drop: float = 0.0,
+        **attn: Any,
     ) -> None:
         super().__init__()
         check_whole(dim=dim)
         check_real(0, 1024, open="low", mlp_ratio=mlp_ratio)
         check_real(0, 1, drop_path=drop_path)
-        check_flag(lsa=lsa)
         if init_values is not None:
             check_real(-math.inf, init_values=init_values)
         self.norm1 = norm_layer(dim)
-        attention = LocalitySelfAttention if lsa else MultiHeadSelfAttention
-        self.attn = attention(
-            dim,
-            num_heads,
-            qkv_bias=qkv_bias,
-            qk_norm=qk_norm,
-            proj_bias=proj_bias,
-            attn_drop=attn_drop,
-            proj_drop=proj_drop,
-            norm_layer=norm_layer,
-            projection=projection,
-            score=score,
-            scale=scale,
-            num_registers=num_registers,
-            fused=fused,
-        )
+        self.attn = attn_layer(dim, num_heads, proj_drop=proj_drop, norm_layer=norm_layer, **attn)
         self.norm2 = norm_layer(dim)
         self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=act_layer, drop=proj_drop)
         self.ls1 = nn.Identity() if init_values is None else LayerScale(dim, init_values)
@@ -82,23 +62,7 @@ class EncoderBlock(nn.Module):
         self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
         self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None = None,
-        key_mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        causal: bool = False,
-        rotary: Tensor | None = None,
-    ) -> Tensor:
-        """(B, N, D) -> (B, N, D); masks, bias, rotary as in `MultiHeadSelfAttention`."""
-        y = self.attn(
-            self.norm1(x), mask=mask, key_mask=key_mask, bias=bias, causal=causal, rotary=rotary
-        )
-        return self.residual(x, y)
-
-    def residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """Tokens x and what attention says of them, (B, N, D) twice -> the block's (B, N, D)."""
-        x = x + self.drop_path1(self.ls1(y))
+    def forward(self, x: Tensor, **attn: Any) -> Tensor:
+        """(B, N, D) -> (B, N, D); masks, bias, rotary or grid_size go to the attention."""
+        x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **attn)))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))

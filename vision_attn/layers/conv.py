@@ -3,7 +3,7 @@
 `AttentionConv2d` computes a convolution; `OffsetBias` makes heads that start as one.
 """
 
-from typing import Literal
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -39,15 +39,16 @@ class AttentionConv2d(nn.Module):
     finite spoils more than its own field, as 0 times it is not 0.
 
     Args:
-        in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
-            padding_mode, device, dtype: those of `Conv2d`; `padding_mode` is zeros or replicate.
+        in_channels, out_channels, kernel_size: those of `Conv2d`.
+        place, options: further arguments of `Conv2d`, by place or by keyword: stride, padding,
+            dilation, groups, bias, padding_mode (zeros or replicate), device, dtype.
         alpha: how sharp a head is; 20 leaves 1e-8 of the weight elsewhere, 46 nothing in float64.
         learn: make alpha (H,) and the heads' centres (H, 2), in pixels, parameters. Take a small
             alpha (1 to 4) for that: the gradient of a sharp head is as small as its leak.
 
     Raises:
-        UserError: (a ValueError) another padding mode, an alpha not above 0, groups that do not
-            divide the channels, images of another shape or smaller than the kernel.
+        UserError: (a ValueError) what `Conv2d` refuses, another padding mode, an alpha not above 0,
+            images of another shape or smaller than the kernel.
     """
 
     def __init__(
@@ -55,51 +56,34 @@ class AttentionConv2d(nn.Module):
         in_channels: int,
         out_channels: int,
         kernel_size: int | Pair,
-        stride: int | Pair = 1,
-        padding: str | int | Pair = 0,
-        dilation: int | Pair = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: Literal["zeros", "replicate"] = "zeros",
-        *,
+        *place: Any,
         alpha: float = 20.0,
         learn: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
-        if padding_mode not in ("zeros", "replicate"):
+        try:
+            conv = nn.Conv2d(in_channels, out_channels, kernel_size, *place, **options)
+        except (TypeError, ValueError) as e:
             raise UserError(
-                f"padding_mode={padding_mode!r} is not attention to the nearest key;"
+                f"Conv2d of in_channels {in_channels}, out_channels {out_channels}"
+                f" and {options or place}: {e}"
+            ) from e
+        if conv.padding_mode not in ("zeros", "replicate"):
+            raise UserError(
+                f"padding_mode={conv.padding_mode!r} is not attention to the nearest key;"
                 " choose zeros or replicate"
             )
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            raise UserError(
-                f"groups {groups} does not divide in_channels {in_channels}"
-                f" and out_channels {out_channels}; try groups 1"
-            )
-        conv = nn.Conv2d(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            device=device,
-            dtype=dtype,
-        )
         self.weight, self.bias = conv.weight, conv.bias
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, conv.groups
         self.kernel_size: Pair = conv.kernel_size  # type: ignore[assignment]
         self.stride: Pair = conv.stride  # type: ignore[assignment]
         self.dilation: Pair = conv.dilation  # type: ignore[assignment]
         self.padding: str | Pair = conv.padding  # type: ignore[assignment]
-        self.padding_mode = padding_mode
+        self.padding_mode = conv.padding_mode
         self._pads = padded_pixels(self.padding, self.kernel_size, self.dilation)
         # keys that stand for padding: zero tokens; replicate padding needs none
-        self._key_pads = self._pads if padding_mode == "zeros" else ((0, 0), (0, 0))
+        self._key_pads = self._pads if conv.padding_mode == "zeros" else ((0, 0), (0, 0))
         offsets = kernel_offsets(self.kernel_size, self.dilation).to(self.weight)
         sharp = offsets.new_full((len(offsets),), check_alpha(alpha))
         if learn:
@@ -123,12 +107,12 @@ class AttentionConv2d(nn.Module):
             conv.in_channels,
             conv.out_channels,
             conv.kernel_size,  # type: ignore[arg-type]
-            conv.stride,  # type: ignore[arg-type]
-            conv.padding,  # type: ignore[arg-type]
-            conv.dilation,  # type: ignore[arg-type]
+            conv.stride,
+            conv.padding,
+            conv.dilation,
             conv.groups,
             conv.bias is not None,
-            conv.padding_mode,  # type: ignore[arg-type]
+            conv.padding_mode,
             alpha=alpha,
             learn=learn,
             device=conv.weight.device,

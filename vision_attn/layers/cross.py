@@ -1,19 +1,18 @@
 """Attention of queries over other tokens, each with its own positions (Carion et al. 2020)."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
 from vision_attn.layers.base import (
+    AttentionOptions,
     HeadedAttention,
     check_heads,
-    projection_layer,
     used_tokens,
 )
 from vision_attn.ops.absent import present, surely_finite
-from vision_attn.ops.attention import Score
 from vision_attn.ops.checks import check_whole
 
 __all__ = ["MultiHeadAttention"]
@@ -26,7 +25,7 @@ class MultiHeadAttention(HeadedAttention):
         dim: width D of queries and output.
         num_heads: number of heads H; must divide `dim`, and with `per_head` the other widths.
         kdim, vdim: widths of key and value tokens; None is `dim`.
-        others: as in `MultiHeadSelfAttention`; registers are further keys here too.
+        options: see `AttentionOptions`; registers are further keys here too.
 
     Raises:
         UserError: (a ValueError) heads that do not divide the width, an unknown option.
@@ -43,40 +42,13 @@ class MultiHeadAttention(HeadedAttention):
         *,
         kdim: int | None = None,
         vdim: int | None = None,
-        qkv_bias: bool = False,
-        qk_norm: bool = False,
-        proj_bias: bool = True,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
-        norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
-        scale: float | None = None,
-        projection: Literal["full", "per_head"] = "full",
-        score: Score = "softmax",
-        num_registers: int = 0,
-        fused: bool = True,
+        **options: Unpack[AttentionOptions],
     ) -> None:
         check_heads(dim, num_heads)
         kdim, vdim = (dim if width is None else width for width in (kdim, vdim))
         check_whole(kdim=kdim, vdim=vdim)
-        widths = {"q": dim, "k": kdim, "v": vdim}
-        super().__init__(
-            dim,
-            num_heads,
-            {
-                name: projection_layer(projection, dim, num_heads, 1, qkv_bias, width)
-                for name, width in widths.items()
-            },
-            qk_norm=qk_norm,
-            proj_bias=proj_bias,
-            attn_drop=attn_drop,
-            proj_drop=proj_drop,
-            norm_layer=norm_layer,
-            scale=scale,
-            score=score,
-            num_registers=num_registers,
-            fused=fused,
-        )
-        self.kdim, self.vdim = widths["k"], widths["v"]
+        super().__init__(dim, num_heads, {"q": (1, dim), "k": (1, kdim), "v": (1, vdim)}, options)
+        self.kdim, self.vdim = kdim, vdim
 
     def forward(
         self,

@@ -7,13 +7,8 @@ from torch import Tensor, nn
 
 from vision_attn.errors import UserError
 from vision_attn.layers.tables import GridTables
-from vision_attn.ops.positions import (
-    relative_index,
-    resize_positions,
-    resize_relative,
-    rotary_2d,
-    sincos_2d,
-)
+from vision_attn.ops.masks import relative_index
+from vision_attn.ops.positions import resize_positions, resize_relative, rotary_2d, sincos_2d
 from vision_attn.ops.tokens import check_patch_size, image_to_patches
 
 __all__ = ["PatchEmbed", "PositionEmbed", "Positions", "RelativeBias", "RotaryEmbed"]

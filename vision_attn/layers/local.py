@@ -4,74 +4,58 @@ Tokens are (B, h*w, D) with the grid they lie on, as the rest of the package has
 may change from call to call.
 """
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Sequence
 
 import torch
 from timm.layers import to_2tuple
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
-from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.base import (
-    HeadedAttention,
-    check_heads,
-    projection_layer,
-    split_heads,
-)
+from vision_attn.layers.base import AttentionOptions, HeadedAttention, split_heads
 from vision_attn.layers.tables import GridTables
-from vision_attn.ops.attention import Score
+from vision_attn.ops.masks import (
+    Pair,
+    check_kernel,
+    check_window,
+    neighborhood_mask,
+    relative_index,
+    window_mask,
+)
 from vision_attn.ops.neighborhood import neighborhood_attend
 from vision_attn.ops.positions import rotate
 from vision_attn.ops.windows import window_attend
 
-__all__ = ["LocalAttention", "NeighborhoodAttention", "Pair", "WindowAttention"]
-
-Pair = tuple[int, int]
+__all__ = ["LocalAttention", "NeighborhoodAttention", "WindowAttention"]
 
 
 class LocalAttention(GridTables, HeadedAttention):
-    """Projections and options that both layers share; a subclass says who attends to whom."""
+    """Projections and options that both layers share; a subclass says who attends to whom.
+
+    Args:
+        reach: the largest difference of positions (rows, columns) in the table of the bias.
+        rel_bias: a learned bias for each head and difference up to `reach`.
+        others: as in `MultiHeadSelfAttention`, without registers.
+    """
 
     qkv: nn.Module
     relative_position_bias_table: Tensor | None
+    dilation: Pair = (1, 1)
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int = 8,
-        *,
-        qkv_bias: bool = False,
-        qk_norm: bool = False,
-        proj_bias: bool = True,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
-        norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
-        scale: float | None = None,
-        projection: Literal["full", "per_head"] = "full",
-        score: Score = "softmax",
-        fused: bool = True,
-        table_grid: Pair | None = None,
+        self, dim: int, num_heads: int, reach: Pair, rel_bias: bool, options: AttentionOptions
     ) -> None:
-        check_heads(dim, num_heads)
-        super().__init__(
-            dim,
-            num_heads,
-            {"qkv": projection_layer(projection, dim, num_heads, 3, qkv_bias)},
-            qk_norm=qk_norm,
-            proj_bias=proj_bias,
-            attn_drop=attn_drop,
-            proj_drop=proj_drop,
-            norm_layer=norm_layer,
-            scale=scale,
-            score=score,
-            num_registers=0,
-            fused=fused,
-        )
+        if options.get("num_registers"):
+            raise UserError(
+                f"num_registers is {options['num_registers']}; registers have no place on the grid"
+                " of local attention, wanted 0"
+            )
+        super().__init__(dim, num_heads, {"qkv": (3, dim)}, options)
+        self.reach = reach
         self.relative_position_bias_table = None
-        self.table_grid = table_grid
-        if table_grid is not None:
-            shape = (table_grid[0] * table_grid[1], num_heads)
+        if rel_bias:
+            self.table_grid = (2 * reach[0] + 1, 2 * reach[1] + 1)
+            shape = (self.table_grid[0] * self.table_grid[1], num_heads)
             self.relative_position_bias_table = nn.Parameter(torch.empty(shape))
             nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
@@ -94,6 +78,21 @@ class LocalAttention(GridTables, HeadedAttention):
             self.observer(q=q, k=k, v=v, y=y, grid_size=(h, w))
         return self.proj_drop(self.proj(y.transpose(1, 2).reshape(x.shape)))
 
+    def mask(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor:
+        """The mask under which full attention is this layer: (h, w) -> (Nq, h*w), bool.
+
+        `rows` are the queries wanted; None is all.
+        """
+        raise NotImplementedError
+
+    def bias(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor | None:
+        """The bias that goes with `mask`: (h, w) -> (H, Nq, h*w); None without a table."""
+        table = self.relative_position_bias_table
+        if table is None:
+            return None
+        index = relative_index(grid_size, self.reach, self.dilation, rows=rows, device=table.device)
+        return table[index].permute(2, 0, 1)
+
     def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
         raise NotImplementedError
 
@@ -103,8 +102,8 @@ class WindowAttention(LocalAttention):
 
     The grid is padded to whole windows, then shifted; pads take no weight, and tokens that only the
     cyclic shift brings together do not attend to each other. An axis that one window covers is not
-    shifted. The same as attention under `ops.windows.window_mask`. Parameters have the names and
-    the order of timm's `swin_transformer.WindowAttention`, so its weights load as they are.
+    shifted. The same as attention under `ops.masks.window_mask`. Parameters have the names and the
+    order of timm's `swin_transformer.WindowAttention`, so its weights load as they are.
 
     Args:
         dim: width D of a token.
@@ -113,8 +112,8 @@ class WindowAttention(LocalAttention):
         shift_size: how far the windows are moved, one number or a pair, 0 to window - 1; Swin takes
             0 and half a window in turn.
         rel_bias: a learned bias for each head and difference of positions.
-        qkv_bias: as timm's, True here.
-        others: as in `MultiHeadSelfAttention`.
+        options: see `AttentionOptions`; `qkv_bias` is True here, as timm's, and there are no
+            registers.
 
     Raises:
         UserError: (a ValueError) heads that do not divide the width, sizes out of range, tokens
@@ -129,41 +128,19 @@ class WindowAttention(LocalAttention):
         window_size: int | Pair = 7,
         shift_size: int | Pair = 0,
         rel_bias: bool = True,
-        qkv_bias: bool = True,
-        qk_norm: bool = False,
-        proj_bias: bool = True,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
-        norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
-        scale: float | None = None,
-        projection: Literal["full", "per_head"] = "full",
-        score: Score = "softmax",
-        fused: bool = True,
+        **options: Unpack[AttentionOptions],
     ) -> None:
         window, shift = to_2tuple(window_size), to_2tuple(shift_size)
-        for m, s in zip(window, shift, strict=True):
-            if m < 1 or not 0 <= s < m:
-                raise UserError(
-                    f"window_size {window_size} with shift_size {shift_size}: wanted windows of at"
-                    f" least 1 and shifts from 0 to window - 1; try shift_size {max(m, 1) // 2}"
-                )
-        super().__init__(
-            dim,
-            num_heads,
-            qkv_bias=qkv_bias,
-            qk_norm=qk_norm,
-            proj_bias=proj_bias,
-            attn_drop=attn_drop,
-            proj_drop=proj_drop,
-            norm_layer=norm_layer,
-            scale=scale,
-            projection=projection,
-            score=score,
-            fused=fused,
-            table_grid=(2 * window[0] - 1, 2 * window[1] - 1) if rel_bias else None,
-        )
+        check_window(window, shift)
+        reach = (window[0] - 1, window[1] - 1)
+        super().__init__(dim, num_heads, reach, rel_bias, {"qkv_bias": True, **options})
         self.window_size: Pair = window
         self.shift_size: Pair = shift
+
+    def mask(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor:
+        """`ops.masks.window_mask` of this layer: (h, w) -> (Nq, h*w), bool."""
+        device = self.proj.weight.device
+        return window_mask(grid_size, self.window_size, self.shift_size, rows=rows, device=device)
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
         return window_attend(
@@ -186,8 +163,8 @@ class NeighborhoodAttention(LocalAttention):
 
     At the border keys outside the image are masked, so a corner has fewer keys. NATTEN (Hassani et
     al. 2023) instead moves the neighbourhood inside: its border tokens differ from these. The same
-    as `MultiHeadSelfAttention` under `ops.neighborhood.neighborhood_mask`, in memory and time that
-    are linear in N.
+    as `MultiHeadSelfAttention` under `ops.masks.neighborhood_mask`, in memory and time that are
+    linear in N, and with the same names of weights.
 
     Args:
         dim: width D of a token.
@@ -195,7 +172,7 @@ class NeighborhoodAttention(LocalAttention):
         kernel_size: k, odd, one number or (rows, columns); 2 r + 1 reaches r tokens each way.
         dilation: steps between the keys, one number or a pair.
         rel_bias: a learned bias for each head and tap, (k*k, H).
-        others: as in `MultiHeadSelfAttention`.
+        options: see `AttentionOptions`; there are no registers.
 
     Raises:
         UserError: (a ValueError) heads that do not divide the width, an even kernel, tokens that do
@@ -210,77 +187,20 @@ class NeighborhoodAttention(LocalAttention):
         kernel_size: int | Pair = 7,
         dilation: int | Pair = 1,
         rel_bias: bool = False,
-        qkv_bias: bool = False,
-        qk_norm: bool = False,
-        proj_bias: bool = True,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
-        norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
-        scale: float | None = None,
-        projection: Literal["full", "per_head"] = "full",
-        score: Score = "softmax",
-        fused: bool = True,
+        **options: Unpack[AttentionOptions],
     ) -> None:
         kernel, steps = to_2tuple(kernel_size), to_2tuple(dilation)
-        for k, d in zip(kernel, steps, strict=True):
-            if k < 1 or k % 2 == 0 or d < 1:
-                raise UserError(
-                    f"kernel_size {kernel_size} with dilation {dilation}: wanted odd kernels, such"
-                    f" as {max(k, 1) // 2 * 2 + 1}, and dilations of at least 1"
-                )
-        super().__init__(
-            dim,
-            num_heads,
-            qkv_bias=qkv_bias,
-            qk_norm=qk_norm,
-            proj_bias=proj_bias,
-            attn_drop=attn_drop,
-            proj_drop=proj_drop,
-            norm_layer=norm_layer,
-            scale=scale,
-            projection=projection,
-            score=score,
-            fused=fused,
-            table_grid=kernel if rel_bias else None,
-        )
+        reach = check_kernel(kernel, steps)
+        super().__init__(dim, num_heads, reach, rel_bias, options)
         self.kernel_size: Pair = kernel
-        self.dilation: Pair = steps
+        self.dilation = steps
 
-    @classmethod
-    def from_attention(
-        cls,
-        attn: MultiHeadSelfAttention,
-        *,
-        kernel_size: int | Pair = 7,
-        dilation: int | Pair = 1,
-        rel_bias: bool = False,
-    ) -> "NeighborhoodAttention":
-        """The local form of a global layer, which gives it its own projections and norms.
-
-        Raises:
-            UserError: a layer with registers, which have no place on the grid.
-        """
-        if attn.num_registers:
-            raise UserError(
-                f"num_registers is {attn.num_registers}; a neighbourhood has none, wanted 0"
-            )
-        local = cls(
-            attn.dim,
-            attn.num_heads,
-            kernel_size=kernel_size,
-            dilation=dilation,
-            rel_bias=rel_bias,
-            scale=attn.scale,
-            score=attn.score,
-            fused=attn.fused,
+    def mask(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor:
+        """`ops.masks.neighborhood_mask` of this layer: (h, w) -> (Nq, h*w), bool."""
+        device = self.proj.weight.device
+        return neighborhood_mask(
+            grid_size, self.kernel_size, self.dilation, rows=rows, device=device
         )
-        for name, part in attn.named_children():
-            setattr(local, name, part)
-        if local.relative_position_bias_table is not None:
-            local.relative_position_bias_table.data = local.relative_position_bias_table.data.to(
-                attn.proj.weight
-            )
-        return local.train(attn.training)
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
         return neighborhood_attend(

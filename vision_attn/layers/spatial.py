@@ -12,17 +12,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
+from typing_extensions import TypedDict, Unpack
 
 from vision_attn.errors import UserError
 from vision_attn.layers.base import check_heads, check_scale
 from vision_attn.ops.attention import attend
-from vision_attn.ops.checks import check_flag, check_real, check_whole
+from vision_attn.ops.checks import check_arguments, check_flag, check_real, check_whole
 from vision_attn.ops.tokens import image_to_pixels, pixels_to_image
 
 __all__ = ["SelfAttention2d", "add_attention"]
 
 Kind = Literal["sagan", "nonlocal", "multihead"]
 Model = TypeVar("Model", bound=nn.Module)
+
+
+class KindOptions(TypedDict, total=False):
+    """What a kind of `SelfAttention2d` sets, and a call may change; None is what the kind sets.
+
+    num_heads: heads; must divide both widths.
+    qk_dim, v_dim: channels of queries and keys, and of values, all heads together. SAGAN's common
+        variant has v_dim = C/2.
+    bias: bias of the four convolutions.
+    scale: factor on q.k; 1 or, for `multihead`, 1/sqrt(head width).
+    gate: `gamma`, a scalar; `layer_scale`, a factor a channel (Touvron et al. 2021); `norm`, a
+        batch norm.
+    """
+
+    num_heads: int | None
+    qk_dim: int | None
+    v_dim: int | None
+    bias: bool | None
+    scale: float | None
+    gate: Literal["gamma", "layer_scale", "norm"] | None
 
 
 class _Preset(NamedTuple):
@@ -33,7 +54,7 @@ class _Preset(NamedTuple):
     num_heads: int
     scale: float | None
     bias: bool
-    gate: str
+    gate: Literal["gamma", "norm"]
 
 
 _PRESETS = {
@@ -49,25 +70,19 @@ class SelfAttention2d(nn.Module):
     `sagan`: `x_i + gamma W_v sum_j softmax_j((W_f x_j).(W_g x_i)) W_h x_j`, widths C/8, no biases,
     gamma from 0. `nonlocal`: widths C/2, `x_i + BN(W_z y_i)`, the norm's scale from 0, softmax
     (embedded Gaussian) or `score="dot"`. `multihead`: `MultiHeadSelfAttention` on the pixels, times
-    gamma. Each argument left at None is what the kind sets; any may be changed.
+    gamma.
 
     Args:
         dim: channels C.
         kind: `sagan`, `nonlocal` or `multihead`.
-        num_heads: heads; must divide both widths.
-        qk_dim, v_dim: channels of queries and keys, and of values, all heads together. SAGAN's
-            common variant has v_dim = C/2.
         pool: 2 x 2 max-pool on keys and values, a quarter of the work; an odd last row or column is
             pooled by itself.
         spectral_norm: on the four convolutions (Miyato et al. 2018).
-        bias: bias of the four convolutions.
         score: `softmax`, or `dot`: q.k divided by the number of keys, whose cost is linear.
-        scale: factor on q.k; None is the kind's, 1 or, for `multihead`, 1/sqrt(head width).
         attn_drop: dropout on the softmax weights, while training.
-        gate: `gamma`, a scalar; `layer_scale`, a factor a channel (Touvron et al. 2021); `norm`,
-            a batch norm.
         init_values: start of the gate; 0 makes the layer the identity.
         fused: use torch's fused kernel where it can; False can be differentiated twice.
+        changes: what differs from the kind; see `KindOptions`.
 
     Raises:
         UserError: (a ValueError) an unknown kind, score or gate, heads that do not divide a width,
@@ -81,43 +96,45 @@ class SelfAttention2d(nn.Module):
         dim: int,
         kind: Kind = "sagan",
         *,
-        num_heads: int | None = None,
-        qk_dim: int | None = None,
-        v_dim: int | None = None,
         pool: bool = False,
         spectral_norm: bool = False,
-        bias: bool | None = None,
         score: Literal["softmax", "dot"] = "softmax",
-        scale: float | None = None,
         attn_drop: float = 0.0,
-        gate: Literal["gamma", "layer_scale", "norm"] | None = None,
         init_values: float = 0.0,
         fused: bool = True,
+        **changes: Unpack[KindOptions],
     ) -> None:
         super().__init__()
+        check_arguments(self, changes)
         check_whole(dim=dim)
         check_real(0, 1, attn_drop=attn_drop)
         check_real(-math.inf, init_values=init_values)
-        check_scale(scale)
+        check_scale(changes.get("scale"))
         check_flag(pool=pool, spectral_norm=spectral_norm, fused=fused)
         preset = _PRESETS[_known("kind", kind, tuple(_PRESETS))]
+        own: KindOptions = {
+            "num_heads": preset.num_heads,
+            "qk_dim": max(1, dim // preset.qk_ratio),
+            "v_dim": max(1, dim // preset.v_ratio),
+            "scale": preset.scale,
+            "bias": preset.bias,
+            "gate": preset.gate,
+        }
+        setting: Any = own | {k: v for k, v in changes.items() if v is not None}
         self.dim, self.kind, self.pool, self.fused = dim, kind, pool, fused
         self.score = _known("score", score, ("softmax", "dot"))
-        self.num_heads = preset.num_heads if num_heads is None else num_heads
-        qk = max(1, dim // preset.qk_ratio) if qk_dim is None else qk_dim
-        width = max(1, dim // preset.v_ratio) if v_dim is None else v_dim
-        head_dim = check_heads(qk, self.num_heads, "qk_dim")
-        check_heads(width, self.num_heads, "v_dim")
-        self.scale = preset.scale if scale is None else scale
+        self.num_heads, self.scale = setting["num_heads"], setting["scale"]
+        head_dim = check_heads(setting["qk_dim"], self.num_heads, "qk_dim")
+        check_heads(setting["v_dim"], self.num_heads, "v_dim")
         self.scale = head_dim**-0.5 if self.scale is None else self.scale
         self.attn_drop = nn.Dropout(attn_drop)
         wrap = with_spectral_norm if spectral_norm else nn.Identity()
-        bias = preset.bias if bias is None else bias
+        qk, width, bias = setting["qk_dim"], setting["v_dim"], setting["bias"]
         self.q = wrap(nn.Conv2d(dim, qk, 1, bias=bias))
         self.k = wrap(nn.Conv2d(dim, qk, 1, bias=bias))
         self.v = wrap(nn.Conv2d(dim, width, 1, bias=bias))
         self.proj = wrap(nn.Conv2d(width, dim, 1, bias=bias))
-        gate_name = _known("gate", gate or preset.gate, ("gamma", "layer_scale", "norm"))
+        gate_name = _known("gate", setting["gate"], ("gamma", "layer_scale", "norm"))
         self.norm: nn.Module = nn.Identity()
         self.gamma = None
         if gate_name == "norm":
@@ -191,10 +208,7 @@ def add_attention(
         raise UserError(f"stage {stage!r} has attention already; name another stage")
     if channels is None:
         channels = _find_channels(model, target, stage, img_size)
-    try:
-        layer = SelfAttention2d(channels, kind, **options)
-    except TypeError as e:
-        raise UserError(f"options of SelfAttention2d: {e}") from e
+    layer = SelfAttention2d(channels, kind, **options)
     like = next(target.parameters(), next(model.parameters(), torch.empty(0)))
     target.add_module("self_attention2d", layer.to(like).train(target.training))
     if not plain:

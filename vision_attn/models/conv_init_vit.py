@@ -7,6 +7,7 @@ from timm.models import register_model
 from torch import nn
 
 from vision_attn.errors import UserError
+from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.conv import OffsetBias
 from vision_attn.models.registry import no_pretrained
@@ -90,6 +91,7 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
 def _zero_queries(block: EncoderBlock) -> None:
     """Make the content scores 0: the norm's scale where queries are normalised, else their map."""
     attn = block.attn
+    assert isinstance(attn, MultiHeadSelfAttention)
     if isinstance(attn.q_norm, nn.LayerNorm):
         attn.q_norm.weight.zero_()  # a zero before the norm would blow its gradient up
         return

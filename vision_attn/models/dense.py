@@ -1,9 +1,10 @@
 """One label for every pixel: the attention encoder with a linear head on each token."""
 
+from typing import Any
+
 from timm.layers import to_2tuple, trunc_normal_
 from torch import Tensor, nn
 
-from vision_attn.layers.embed import Positions
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.checks import check_whole
 from vision_attn.ops.tokens import patches_to_image
@@ -23,8 +24,9 @@ class DenseClassifier(nn.Module):
         patch_size: pixels of a token's side, one number or a pair; 1 makes every pixel a token.
         in_chans: channels C.
         num_classes: labels that a pixel may have, background among them.
-        embed_dim, depth, num_heads, mlp_ratio, drop_path_rate, fused: see `VisionTransformer`.
-        pos_embed: `learn`, `sincos2d`, `rel_bias`, `rotary` or `none`.
+        embed_dim, depth, num_heads, mlp_ratio: see `VisionTransformer`.
+        encoder: further arguments of `VisionTransformer`, such as `pos_embed`; unknown ones are
+            refused there.
 
     Raises:
         UserError: (a ValueError) no class, and what `VisionTransformer` refuses.
@@ -40,10 +42,7 @@ class DenseClassifier(nn.Module):
         depth: int = 4,
         num_heads: int = 4,
         mlp_ratio: float = 2.0,
-        *,
-        pos_embed: Positions = "learn",
-        drop_path_rate: float = 0.0,
-        fused: bool = True,
+        **encoder: Any,
     ) -> None:
         super().__init__()
         check_whole(num_classes=num_classes)
@@ -54,13 +53,12 @@ class DenseClassifier(nn.Module):
             self.patch_size,
             in_chans,
             num_classes=0,
+            global_pool="avg",
             embed_dim=embed_dim,
             depth=depth,
             num_heads=num_heads,
             mlp_ratio=mlp_ratio,
-            pos_embed=pos_embed,
-            drop_path_rate=drop_path_rate,
-            fused=fused,
+            **encoder,
         )
         self.head = nn.Linear(embed_dim, num_classes * self.patch_size[0] * self.patch_size[1])
         trunc_normal_(self.head.weight, std=0.02)

@@ -5,15 +5,21 @@ from typing import cast
 import torch
 from timm.layers import Mlp, to_2tuple
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
+from vision_attn.layers.base import AttentionOptions
 from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed
 from vision_attn.layers.tables import GridTables
 from vision_attn.models.vit import check_sizes
-from vision_attn.ops.checks import check_real, check_whole
+from vision_attn.ops.checks import check_whole
 from vision_attn.ops.positions import sincos_2d
 
 __all__ = ["MemoryBlock", "QueryBlock", "SetPredictor"]
+
+TEMPERATURE = 20.0
+"""Of the sine-cosine positions; the usual 10,000 is for long axes and would leave most channels
+alike on few patches."""
 
 
 class MemoryBlock(nn.Module):
@@ -23,11 +29,11 @@ class MemoryBlock(nn.Module):
     """
 
     def __init__(
-        self, dim: int, num_heads: int, mlp_ratio: float = 4.0, *, fused: bool = True
+        self, dim: int, num_heads: int, mlp_ratio: float = 4.0, **attn: Unpack[AttentionOptions]
     ) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attn = MultiHeadAttention(dim, num_heads, qkv_bias=True, fused=fused)
+        self.attn = MultiHeadAttention(dim, num_heads, **attn)
         self.mlp = Mlp(dim, int(dim * mlp_ratio))
 
     def forward(self, x: Tensor, pos: Tensor, key_mask: Tensor | None = None) -> Tensor:
@@ -44,12 +50,12 @@ class QueryBlock(nn.Module):
     """
 
     def __init__(
-        self, dim: int, num_heads: int, mlp_ratio: float = 4.0, *, fused: bool = True
+        self, dim: int, num_heads: int, mlp_ratio: float = 4.0, **attn: Unpack[AttentionOptions]
     ) -> None:
         super().__init__()
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(dim) for _ in range(3))
-        self.attn = MultiHeadAttention(dim, num_heads, qkv_bias=True, fused=fused)
-        self.cross = MultiHeadAttention(dim, num_heads, qkv_bias=True, fused=fused)
+        self.attn = MultiHeadAttention(dim, num_heads, **attn)
+        self.cross = MultiHeadAttention(dim, num_heads, **attn)
         self.mlp = Mlp(dim, int(dim * mlp_ratio))
 
     def forward(
@@ -89,9 +95,7 @@ class SetPredictor(GridTables):
         depth, dec_depth: encoder and decoder blocks.
         num_heads: heads of every attention.
         mlp_ratio: hidden width of an MLP over D.
-        temperature: of the sine-cosine positions P. The usual 10,000 is for long axes; on few
-            patches it would leave most channels alike.
-        fused: see `MultiHeadSelfAttention`.
+        attn: see `AttentionOptions`; `qkv_bias` is True here.
 
     Raises:
         UserError: (a ValueError) sizes that do not divide, no query, no decoder block.
@@ -111,15 +115,13 @@ class SetPredictor(GridTables):
         dec_depth: int = 3,
         num_heads: int = 4,
         mlp_ratio: float = 2.0,
-        *,
-        temperature: float = 20.0,
-        fused: bool = True,
+        **attn: Unpack[AttentionOptions],
     ) -> None:
         super().__init__()
+        attn = {"qkv_bias": True, **attn}
         check_sizes(img_size, patch_size, in_chans, embed_dim, depth, num_heads, mlp_ratio)
         check_whole(num_classes=num_classes, num_queries=num_queries)
         check_whole(1, 1000, dec_depth=dec_depth)
-        check_real(0, open="low", temperature=temperature)
         self.num_classes, self.num_queries = num_classes, num_queries
         self.patch_embed = PatchEmbed(
             to_2tuple(img_size), to_2tuple(patch_size), in_chans, embed_dim
@@ -127,13 +129,13 @@ class SetPredictor(GridTables):
         grid = self.patch_embed.grid_size
         # values carry no P, and patches, unlike a CNN's padded maps, do not know where they lie
         self.positions = PositionEmbed("learn", grid, embed_dim)
-        self.fixed_table("pos", sincos_2d(grid, embed_dim, temperature=temperature))
+        self.fixed_table("pos", sincos_2d(grid, embed_dim, temperature=TEMPERATURE))
         self.queries = nn.Parameter(torch.randn(num_queries, embed_dim))
         self.encoder = nn.ModuleList(
-            MemoryBlock(embed_dim, num_heads, mlp_ratio, fused=fused) for _ in range(depth)
+            MemoryBlock(embed_dim, num_heads, mlp_ratio, **attn) for _ in range(depth)
         )
         self.decoder = nn.ModuleList(
-            QueryBlock(embed_dim, num_heads, mlp_ratio, fused=fused) for _ in range(dec_depth)
+            QueryBlock(embed_dim, num_heads, mlp_ratio, **attn) for _ in range(dec_depth)
         )
         self.enc_norm, self.norm = nn.LayerNorm(embed_dim), nn.LayerNorm(embed_dim)
         self.class_head = nn.Linear(embed_dim, num_classes + 1)

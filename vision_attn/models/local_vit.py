@@ -5,46 +5,19 @@ the whole grid it is `VisionTransformer`, with the same names of weights.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 from timm.models import register_model
-from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import Positions
 from vision_attn.layers.local import NeighborhoodAttention
 from vision_attn.models.registry import no_pretrained
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.checks import check_whole
 
-__all__ = ["LocalBlock", "LocalVisionTransformer", "vision_attn_local_vit"]
-
-
-class LocalBlock(EncoderBlock):
-    """An encoder block whose attention is a neighbourhood's; takes over the parts of the given one.
-
-    Args:
-        block: its norms, MLP and projections become this block's, under the same names.
-        kernel_size, dilation, rel_bias: see `NeighborhoodAttention`.
-    """
-
-    def __init__(
-        self, block: EncoderBlock, *, kernel_size: int, dilation: int = 1, rel_bias: bool = False
-    ) -> None:
-        nn.Module.__init__(self)  # its parts are there already
-        for name, part in block.named_children():
-            self.add_module(name, part)
-        local = NeighborhoodAttention.from_attention(
-            block.attn, kernel_size=kernel_size, dilation=dilation, rel_bias=rel_bias
-        )
-        self.add_module("attn", local)
-
-    def forward(  # type: ignore[override]
-        self, x: Tensor, grid_size: tuple[int, int], rotary: Tensor | None = None
-    ) -> Tensor:
-        """(B, h*w, D) -> (B, h*w, D), grid_size (h, w)."""
-        return self.residual(x, self.attn(self.norm1(x), grid_size, rotary=rotary))
+__all__ = ["LocalVisionTransformer", "vision_attn_local_vit"]
 
 
 class LocalVisionTransformer(VisionTransformer):
@@ -87,8 +60,6 @@ class LocalVisionTransformer(VisionTransformer):
         check_whole(dilation=dilation)
         for r in radius if isinstance(radius, list | tuple) else (radius,):
             check_whole(radius=r)
-        if others.get("lsa"):
-            raise UserError("lsa=True masks pairs of all tokens; local attention needs lsa=False")
         radii = [radius] * depth if isinstance(radius, int) else list(radius)
         if len(radii) != depth:
             raise UserError(
@@ -102,29 +73,24 @@ class LocalVisionTransformer(VisionTransformer):
             global_pool,
             depth=depth,
             pos_embed="none" if pos_embed == "rel_bias" else pos_embed,
+            attn_layer=[
+                partial(
+                    NeighborhoodAttention,
+                    kernel_size=2 * r + 1,
+                    dilation=dilation,
+                    rel_bias=pos_embed == "rel_bias",
+                )
+                for r in radii
+            ],
             **others,
         )
-        for i, r in enumerate(radii):
-            block = self.blocks[i]
-            assert isinstance(block, EncoderBlock)
-            self.blocks[i] = LocalBlock(
-                block,
-                kernel_size=2 * r + 1,
-                dilation=dilation,
-                rel_bias=pos_embed == "rel_bias",
-            )
 
     def _check_tokens(self, grid: tuple[int, int]) -> None:
         """Memory is linear in the tokens here."""
 
-    def forward_features(self, x: Tensor) -> Tensor:
-        """(B, C, h, w) -> normalised tokens (B, N, D)."""
-        grid = self.patch_embed.grid_of(x)
-        x = self.pos_drop(self.positions(self.patch_embed(x), grid))
-        rotary = None if self.rotary is None else self.rotary(grid)
-        for block in self.blocks:
-            x = block(x, grid, rotary)
-        return self.norm(x)
+    def beside_tokens(self, block: int, grid: tuple[int, int]) -> dict[str, Any]:
+        """What the attention of a block takes beside the tokens: the grid, and its rotary turns."""
+        return {"grid_size": grid, **super().beside_tokens(block, grid)}
 
 
 @register_model

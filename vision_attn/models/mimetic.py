@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vision_attn.errors import UserError
 from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.embed import PositionEmbed
+from vision_attn.layers.local import LocalAttention
 from vision_attn.ops.positions import sincos_2d
 
 __all__ = ["mimetic_", "start_mimetic"]
@@ -16,7 +17,7 @@ __all__ = ["mimetic_", "start_mimetic"]
 
 @torch.no_grad()
 def mimetic_(
-    attn: MultiHeadSelfAttention,
+    attn: MultiHeadSelfAttention | LocalAttention,
     *,
     qk: tuple[float, float] = (0.7, 0.7),
     vo: tuple[float, float] = (0.4, 0.4),
@@ -60,7 +61,7 @@ def start_mimetic(blocks: Iterable[nn.Module], positions: PositionEmbed) -> None
     The paper's products compare positions, which must then differ at the start as sines do.
     """
     for block in blocks:
-        assert isinstance(block.attn, MultiHeadSelfAttention)
+        assert isinstance(block.attn, MultiHeadSelfAttention | LocalAttention)
         mimetic_(block.attn)
     if isinstance(positions.pos_embed, nn.Parameter):
         table = sincos_2d(positions.grid_size, positions.embed_dim)

@@ -1,6 +1,5 @@
 """Image classifiers by name: ours (registered with timm as `vision_attn_*`) and any `timm:NAME`."""
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -10,7 +9,7 @@ from torch import nn
 
 from vision_attn.errors import UserError
 from vision_attn.models.probe import check_runs
-from vision_attn.ops.checks import check_memory, check_pair, check_whole
+from vision_attn.ops.checks import arguments_of, check_known, check_memory, check_pair, check_whole
 
 __all__ = ["create_model", "known_models", "no_pretrained"]
 
@@ -112,29 +111,14 @@ def _check_args(entry: str, given: dict[str, Any], args: dict[str, Any]) -> None
     check_memory(
         f"img_size {h} x {w}: a batch of 64 images", 64 * h * w * chans, "take a smaller one"
     )
-    known = _arguments(entry)
-    for key, value in args.items():
-        if known is not None and key not in known:
-            near = get_close_matches(key, known, n=3, cutoff=0.5) or sorted(set(known) - set(given))
-            raise UserError(f"there is no argument {key!r}; try {', '.join(near)}")
-        if value is None and (known is None or known[key] is not None):  # timm drops it unread
-            raise UserError(f"argument {key!r} is null; leave it out")
-
-
-def _arguments(entry: str) -> dict[str, Any] | None:
-    """All arguments of one of our models and their defaults, its bases' too; None for timm's."""
     model = timm.model_entrypoint(entry).__annotations__.get("return")
-    if not entry.startswith("vision_attn_") or not isinstance(model, type):
-        return None
-    known: dict[str, Any] = {}
-    for cls in model.__mro__:
-        parameters = inspect.signature(vars(cls).get("__init__", cls)).parameters.values()
-        for p in parameters:
-            if p.name != "self" and p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD):
-                known.setdefault(p.name, p.default)
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
-    return known
+    known = None
+    if entry.startswith("vision_attn_") and isinstance(model, type):
+        known = arguments_of(model)
+        check_known("argument", args, known)
+    for key, value in args.items():
+        if value is None and (known is None or not known[key]):  # timm drops it unread
+            raise UserError(f"argument {key!r} is null; leave it out")
 
 
 def _keys(args: Any) -> Iterator[str]:

@@ -1,20 +1,30 @@
 """The attention classifier (Dosovitskiy et al. 2021); `patch_size=1` makes pixels tokens."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from timm.layers import AttentionPoolLatent, to_2tuple, trunc_normal_
 from timm.models import register_model
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
+from vision_attn.layers.attention import LocalitySelfAttention, MultiHeadSelfAttention
+from vision_attn.layers.base import HeadOptions
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed, Positions, RelativeBias, RotaryEmbed
 from vision_attn.layers.stem import ConvStem, PooledConvStem, ShiftedPatchEmbed
 from vision_attn.models.mimetic import start_mimetic
 from vision_attn.models.registry import no_pretrained
-from vision_attn.ops.attention import Score
-from vision_attn.ops.checks import check_flag, check_memory, check_pair, check_real, check_whole
+from vision_attn.ops.checks import (
+    check_arguments,
+    check_flag,
+    check_memory,
+    check_pair,
+    check_real,
+    check_whole,
+)
 
 __all__ = [
     "VisionTransformer",
@@ -30,6 +40,7 @@ STEMS = {
     "pooled": PooledConvStem,
     "shifted": ShiftedPatchEmbed,
 }
+AttentionLayer = Callable[..., nn.Module]
 POOLS = ("avg", "token", "map")
 
 
@@ -47,7 +58,7 @@ class VisionTransformer(nn.Module):
         depth: encoder blocks.
         num_heads: heads; must divide `embed_dim`.
         mlp_ratio: hidden width of an MLP over D.
-        qkv_bias, qk_norm, projection, score, scale, num_registers: see `MultiHeadSelfAttention`.
+        qkv_bias, qk_norm: see `AttentionOptions`.
         init_values: start of the layer scale, or None.
         pos_embed: `learn`, `sincos2d`, `rel_bias` (one table a block), `rotary` or `none`. Without
             positions and with `avg` the output does not depend on the order of the tokens.
@@ -55,6 +66,8 @@ class VisionTransformer(nn.Module):
             convolutions (`ConvStem`), `pooled`, the same with max pools (`PooledConvStem`);
             `shifted`, patches of five shifts (`ShiftedPatchEmbed`).
         lsa: locality self-attention (Lee et al. 2021), `LocalitySelfAttention` in every block.
+        attn_layer: makes the attention of the blocks, as in `EncoderBlock`, or one for each block;
+            None is `MultiHeadSelfAttention`.
         mimetic_init: attention that starts like that of a trained model (Trockman and Kolter 2023),
             see `start_mimetic`.
         dynamic_img_size: take images of other sizes than `img_size` too, if the patch divides them;
@@ -64,7 +77,7 @@ class VisionTransformer(nn.Module):
         proj_drop_rate: dropout after the projections and in the MLPs.
         attn_drop_rate: dropout on the attention weights.
         drop_path_rate: stochastic depth of the last block; it grows linearly from 0.
-        fused: see `MultiHeadSelfAttention`; False can be differentiated twice.
+        attn: see `HeadOptions`: `projection`, `score`, `scale`, `num_registers`, `fused`.
 
     Raises:
         UserError: (a ValueError) a patch that does not divide the image, heads that do not divide
@@ -89,6 +102,7 @@ class VisionTransformer(nn.Module):
         pos_embed: Positions = "learn",
         stem: Literal["linear", "conv", "pooled", "shifted"] = "linear",
         lsa: bool = False,
+        attn_layer: AttentionLayer | Sequence[AttentionLayer] | None = None,
         mimetic_init: bool = False,
         dynamic_img_size: bool = False,
         drop_rate: float = 0.0,
@@ -96,13 +110,10 @@ class VisionTransformer(nn.Module):
         proj_drop_rate: float = 0.0,
         attn_drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
-        projection: Literal["full", "per_head"] = "full",
-        score: Score = "softmax",
-        scale: float | None = None,
-        num_registers: int = 0,
-        fused: bool = True,
+        **attn: Unpack[HeadOptions],
     ) -> None:
         super().__init__()
+        check_arguments(self, attn)
         check_sizes(img_size, patch_size, in_chans, embed_dim, depth, num_heads, mlp_ratio)
         check_whole(0, num_classes=num_classes)
         check_real(
@@ -121,7 +132,6 @@ class VisionTransformer(nn.Module):
             lsa=lsa,
             mimetic_init=mimetic_init,
             dynamic_img_size=dynamic_img_size,
-            fused=fused,
         )
         for name, value, known in (("global_pool", global_pool, POOLS), ("stem", stem, STEMS)):
             if value not in known:
@@ -149,20 +159,16 @@ class VisionTransformer(nn.Module):
                     embed_dim,
                     num_heads,
                     mlp_ratio,
+                    attn_layer=attn_layer,
                     qkv_bias=qkv_bias,
                     qk_norm=qk_norm,
                     proj_drop=proj_drop_rate,
                     attn_drop=attn_drop_rate,
                     init_values=init_values,
                     drop_path=drop_path_rate * i / max(depth - 1, 1),
-                    projection=projection,
-                    score=score,
-                    scale=scale,
-                    num_registers=num_registers,
-                    lsa=lsa,
-                    fused=fused,
+                    **attn,
                 )
-                for i in range(depth)
+                for i, attn_layer in enumerate(_attention_layers(attn_layer, lsa, depth))
             )
         )
         self.rel_bias = self.rotary = None
@@ -180,7 +186,9 @@ class VisionTransformer(nn.Module):
             nn.init.normal_(self.cls_token, std=1e-6)
         self.attn_pool = None  # it starts in its own way
         if global_pool == "map":
-            self.attn_pool = attention_pool(embed_dim, num_heads, mlp_ratio, fused=fused)
+            self.attn_pool = attention_pool(
+                embed_dim, num_heads, mlp_ratio, fused=attn.get("fused", True)
+            )
         if mimetic_init:
             start_mimetic(self.blocks, self.positions)
 
@@ -209,16 +217,15 @@ class VisionTransformer(nn.Module):
         if self.cls_token is not None:
             x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1), x), 1)
         x = self.pos_drop(x)
-        if self.rel_bias is not None:
-            for block, rel_bias in zip(self.blocks, self.rel_bias, strict=True):
-                x = block(x, bias=rel_bias(grid))
-        elif self.rotary is not None:
-            rotary = self.rotary(grid)
-            for block in self.blocks:
-                x = block(x, rotary=rotary)
-        else:
-            x = self.blocks(x)
+        for i, block in enumerate(self.blocks):
+            x = block(x, **self.beside_tokens(i, grid))
         return self.norm(x)
+
+    def beside_tokens(self, block: int, grid: tuple[int, int]) -> dict[str, Any]:
+        """What the attention of a block takes beside the tokens: positions of this grid."""
+        if self.rel_bias is not None:
+            return {"bias": self.rel_bias[block](grid)}
+        return {} if self.rotary is None else {"rotary": self.rotary(grid)}
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """(B, N, D) -> (B, classes), or the pooled features (B, D)."""
@@ -251,6 +258,20 @@ def attention_pool(
             nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
     return pool
+
+
+def _attention_layers(
+    attn_layer: AttentionLayer | Sequence[AttentionLayer] | None, lsa: bool, depth: int
+) -> list[AttentionLayer]:
+    """What makes the attention of each block."""
+    if lsa and attn_layer is not None:
+        raise UserError("lsa=True is an attention of its own; with attn_layer wanted lsa=False")
+    if attn_layer is None or callable(attn_layer):
+        one = LocalitySelfAttention if lsa else MultiHeadSelfAttention
+        return [attn_layer or one] * depth
+    if len(attn_layer) != depth or not all(map(callable, attn_layer)):
+        raise UserError(f"attn_layer is {attn_layer!r}; wanted one layer, or {depth} in a list")
+    return list(attn_layer)
 
 
 def _init(module: nn.Module) -> None:

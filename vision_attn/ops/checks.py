@@ -1,12 +1,16 @@
 """What an argument may be: whole and real numbers in a range, flags, memory that there can be."""
 
+import inspect
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 from vision_attn.errors import UserError
 
-__all__ = ["LARGEST", "check_flag", "check_memory", "check_pair", "check_real", "check_whole"]
+__all__ = ["LARGEST", "arguments_of", "check_arguments", "check_flag", "check_known",
+           "check_memory", "check_pair", "check_real", "check_whole"]  # fmt: skip
 
 LARGEST = 2**20
 """No width, count or side of an image is larger; a typing error with many digits is."""
@@ -59,6 +63,41 @@ def check_flag(**values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, bool):
             raise UserError(f"{name} is {_short(value)}; wanted true or false")
+
+
+def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """A UserError for the first name that is not among the known ones, with those near it."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.5) or sorted(known)
+            raise UserError(f"there is no {what} {name!r}; try {', '.join(near)}")
+
+
+def arguments_of(cls: type) -> dict[str, bool]:
+    """Every argument of a class, those of its bases too, and whether None is a value of it.
+
+    Where a constructor hands on what it does not name, the arguments of its base count; options
+    that are declared in a TypedDict (`**options: Unpack[...]`) end the search.
+    """
+    known: dict[str, bool] = {}
+    for base in cls.__mro__:
+        parameters = inspect.signature(vars(base).get("__init__", base)).parameters.values()
+        for p in parameters:
+            if p.name != "self" and p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD):
+                known.setdefault(p.name, p.default is None)
+        rest = [p.annotation for p in parameters if p.kind is p.VAR_KEYWORD]
+        options = get_args(rest[0]) if rest else ()
+        if not rest or options:
+            for name, kind in (item for o in options for item in o.__annotations__.items()):
+                known.setdefault(name, type(None) in get_args(kind))
+            break
+    return known
+
+
+def check_arguments(of: object, options: Iterable[str]) -> None:
+    """A UserError for options that the class of an object does not take."""
+    check_known("argument", options, arguments_of(type(of)))
 
 
 def check_memory(what: str, count: int, advice: str) -> None:

@@ -14,33 +14,14 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from vision_attn.errors import UserError
 from vision_attn.ops.attention import Score
-from vision_attn.ops.positions import grid_positions
+from vision_attn.ops.masks import Pair, check_kernel
 from vision_attn.ops.windows import attend_tiles, check_grid, check_table
 
-__all__ = ["neighborhood_attend", "neighborhood_mask"]
-
-Pair = tuple[int, int]
+__all__ = ["neighborhood_attend"]
 
 _TILE = 8  # queries on a side; more waste keys, fewer copy the halo more often
 _CHUNK = 2**20  # numbers in the queries done at once: larger blocks fall out of a processor's cache
-
-
-def neighborhood_mask(
-    grid_size: Pair,
-    kernel_size: Pair,
-    dilation: Pair = (1, 1),
-    *,
-    device: torch.device | None = None,
-) -> Tensor:
-    """True where a key is a tap of the dilated kernel on the query: (h, w) -> (h*w, h*w), bool."""
-    radius = _radius(kernel_size, dilation)
-    at = grid_positions(grid_size, device=device)
-    step = torch.tensor(dilation, device=device)
-    away = (at[:, None] - at).abs()
-    near = away <= step * torch.tensor(radius, device=device)
-    return (near & (away % step == 0)).all(-1)
 
 
 def neighborhood_attend(
@@ -73,7 +54,7 @@ def neighborhood_attend(
     Raises:
         UserError: an even kernel, sizes below 1, tokens that do not fill the grid.
     """
-    radius = _radius(kernel_size, dilation)
+    radius = check_kernel(kernel_size, dilation)
     check_grid(q, grid_size)
     if parts := _parts(q):
         one = partial(
@@ -185,13 +166,3 @@ class _Axis(NamedTuple):
         at = at + torch.arange(self.step, device=device)[:, None]  # (tiles, remainders, keys)
         inside = (at >= 0) & (at < self.size)
         return (near & inside[..., None, :]).flatten(0, 1)
-
-
-def _radius(kernel: Pair, dilation: Pair) -> Pair:
-    for k, d in zip(kernel, dilation, strict=True):
-        if k < 1 or k % 2 == 0 or d < 1:
-            raise UserError(
-                f"kernel_size {kernel} with dilation {dilation}: wanted odd kernels, such as"
-                f" {max(k, 1) // 2 * 2 + 1}, and dilations of at least 1"
-            )
-    return kernel[0] // 2, kernel[1] // 2

@@ -1,4 +1,4 @@
-"""Positions of tokens: sine-cosine (Vaswani et al. 2017), resize, relative index, rotary."""
+"""Positions of tokens: sine-cosine (Vaswani et al. 2017), resize, rotary."""
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from vision_attn.errors import UserError
 
-__all__ = ["grid_positions", "relative_index", "resize_positions", "resize_relative", "rotary_2d",
+__all__ = ["grid_positions", "resize_positions", "resize_relative", "rotary_2d",
            "rotate", "sincos_1d", "sincos_2d"]  # fmt: skip
 
 
@@ -68,18 +68,6 @@ def rotate(x: Tensor, rotary: Tensor) -> Tensor:
     sin, cos = (rotary if rotary.ndim == 3 else rotary[:, :, None]).unbind(0)
     turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
     return (x * cos + turned * sin).to(x.dtype)
-
-
-def relative_index(grid_size: tuple[int, int], *, device: torch.device | None = None) -> Tensor:
-    """Row of a relative bias table for each (query, key): (h, w) -> (h*w, h*w), int64.
-
-    `(row_q - row_k + h - 1) * (2w - 1) + (column_q - column_k + w - 1)`, as Swin has it: the table
-    has (2h - 1)(2w - 1) rows (Liu et al. 2021).
-    """
-    h, w = grid_size
-    at = grid_positions(grid_size, device=device)
-    row, col = (at[:, None] - at[None, :]).unbind(-1)
-    return (row + h - 1) * (2 * w - 1) + col + w - 1
 
 
 def resize_positions(

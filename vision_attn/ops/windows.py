@@ -11,30 +11,9 @@ from torch import Tensor
 
 from vision_attn.errors import UserError
 from vision_attn.ops.attention import Score, attend
-from vision_attn.ops.positions import grid_positions, relative_index
+from vision_attn.ops.masks import Pair, fit_window, relative_index
 
-__all__ = ["attend_tiles", "check_grid", "check_table", "window_attend", "window_mask"]
-
-Pair = tuple[int, int]
-
-
-def window_mask(
-    grid_size: Pair,
-    window_size: Pair,
-    shift_size: Pair = (0, 0),
-    *,
-    device: torch.device | None = None,
-) -> Tensor:
-    """True where two tokens share a window and a region: (h, w) -> (h*w, h*w), bool.
-
-    Token (row, column) is in window `(row - shift) // window`, rounded down, and so for columns.
-    A shift thus cuts the windows at the border; nothing wraps round. As in Swin, an axis that one
-    window covers is not shifted.
-    """
-    window, shift = _fit(grid_size, window_size, shift_size)
-    at = grid_positions(grid_size, device=device) - torch.tensor(shift, device=device)
-    home = at.div(torch.tensor(window, device=device), rounding_mode="floor")
-    return (home[:, None] == home).all(-1)
+__all__ = ["attend_tiles", "check_grid", "check_table", "window_attend"]
 
 
 def window_attend(
@@ -65,7 +44,7 @@ def window_attend(
     Raises:
         UserError: sizes below 1, a shift outside its range, tokens that do not fill the grid.
     """
-    window, shift = _fit(grid_size, window_size, shift_size)
+    window, shift = fit_window(grid_size, window_size, shift_size)
     check_grid(q, grid_size)
     pads = [-size % m for size, m in zip(grid_size, window, strict=True)]
     full = (grid_size[0] + pads[0], grid_size[1] + pads[1])
@@ -141,21 +120,6 @@ def _is_exporting() -> bool:
         return True
     # torch before 2.7 tells an export from a compiler only in private
     return getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()
-
-
-def _fit(grid: Pair, window: Pair, shift: Pair) -> tuple[Pair, Pair]:
-    """Window and shift on this grid: a window that covers an axis is cut to it and stays put."""
-    for axis, m, s in zip(("rows", "columns"), window, shift, strict=True):
-        if m < 1 or not 0 <= s < m:
-            raise UserError(
-                f"window_size {m} with shift_size {s} on the {axis}: wanted a window of at least 1"
-                f" and a shift from 0 to window - 1; half a window is {max(m, 1) // 2}"
-            )
-    small = [n <= m for n, m in zip(grid, window, strict=True)]
-    return (
-        (grid[0] if small[0] else window[0], grid[1] if small[1] else window[1]),
-        (0 if small[0] else shift[0], 0 if small[1] else shift[1]),
-    )
 
 
 def check_grid(x: Tensor, grid: Pair) -> None:
