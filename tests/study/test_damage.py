@@ -27,7 +27,7 @@ OK: dict[str, Any] = {
     "status": "ok", "error": None, "steps": 400, "epochs": 300.0, "train_acc": 1.0,
     "val_acc": 0.5, "test_acc": 0.75, "train_loss": 0.125, "val_loss": 2.0, "test_loss": 1.5,
     "gap": 0.25, "fitted": True, "seconds": 3.5, "images_per_second": 1714.0, "size": 20,
-    "subset": "0123456789abcdef",
+    "subset": "de5648215dcb627e",
 }  # fmt: skip
 LOG = "epoch,step,train_loss,val_acc,val_loss\n1,3,,0.5,2.0\n1,3,1.0,,\n"
 
@@ -43,10 +43,10 @@ def made(source: Source) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, made: Plan, source: Source) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, made: Plan) -> Path:
     """A study's directory with its ViT and its CNN done."""
     store = Store(tmp_path_factory.mktemp("whole") / "out")
-    with store.open(STUDY, made, source):
+    with store.open(made):
         for cell in made.cells:
             place = store.scratch(cell)
             (place / "metrics.csv").write_text(LOG)
@@ -270,9 +270,7 @@ STUDIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", [*STUDIES, "latin1", "no yaml", "a folder"])
-def test_case_68_a_study_of_another_kind_is_refused(
-    root: Path, made: Plan, source: Source, kind: str
-) -> None:
+def test_case_68_a_study_of_another_kind_is_refused(root: Path, made: Plan, kind: str) -> None:
     file = root / "study.yaml"
     if kind in STUDIES:
         file.write_text(yaml.safe_dump(STUDIES[kind](yaml.safe_load(file.read_text()))))
@@ -282,13 +280,13 @@ def test_case_68_a_study_of_another_kind_is_refused(
     else:
         file.write_bytes("é: 1".encode("latin1") if kind == "latin1" else b"a: [")
     with pytest.raises(UserError, match=r"study\.yaml (is not a study|cannot be read)"):
-        Store(root).open(STUDY, made, source).__enter__()
+        Store(root).open(made).__enter__()
     with pytest.raises(UserError, match=r"study\.yaml (is not a study|cannot be read)"):
         read(root)
 
 
 @pytest.mark.parametrize("name", [".lock", "cells", "cells/.tmp-left"])
-def test_case_68_a_part_of_another_kind(root: Path, made: Plan, source: Source, name: str) -> None:
+def test_case_68_a_part_of_another_kind(root: Path, made: Plan, name: str) -> None:
     part = root / name
     if part.is_dir():
         shutil.rmtree(part)
@@ -299,11 +297,11 @@ def test_case_68_a_part_of_another_kind(root: Path, made: Plan, source: Source, 
         part.write_text("mine")
     store = Store(root)
     if name == "cells/.tmp-left":
-        with store.open(STUDY, made, source):
+        with store.open(made):
             assert not part.exists()
         return
     with pytest.raises(UserError, match=f"{part} cannot be written"):
-        store.open(STUDY, made, source).__enter__()
+        store.open(made).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain
 from vision_attn.study.cells import AS_BEFORE, Cell, key_of, key_start
-from vision_attn.study.config import Protocol
+from vision_attn.study.config import FITTED, Protocol
 from vision_attn.training.run import Control
 
 __all__ = ["Result"]
@@ -74,21 +74,23 @@ class Result:
         """A cell and what `run` returned, or its status and error where it failed."""
         c = cell.config
         named = {
-            "model": cell.label,
+            "model": cell.arm.label,
             "size": c.size,
             "draw": c.draw,
             "seed": c.seed,
-            "params": cell.cost.params,
-            "flops": cell.cost.flops,
+            "params": cell.arm.cost.params,
+            "flops": cell.arm.cost.flops,
             "protocols": list(cell.protocols),
             "control": c.control,
             "arch": c.model,
-            "matched": cell.matched,
+            "matched": cell.arm.matched,
             "config": plain(asdict(c)),
         }
+        if outcome["status"] == "ok":
+            named["fitted"] = outcome["train_acc"] >= FITTED
         if strange := outcome.keys() - {f.name for f in fields(cls)}:
             raise TypeError(f"a run returned {sorted(strange)}, which Result does not hold")
-        return cls.from_json(json.loads(as_json({**named, **outcome})))
+        return cls.from_json(json.loads(as_json({**outcome, **named})))
 
     @classmethod
     def read(cls, path: Path, data: Mapping[str, Any] | None, *, test: bool = True) -> "Result":
