@@ -22,19 +22,13 @@ from filelock import FileLock, Timeout
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text, writing
 from vision_attn.study.cells import Cell, Plan
-from vision_attn.study.result import Result
+from vision_attn.study.result import COLUMNS, Result, rows_of
 from vision_attn.study.study_file import covers, identity, read_study, refuse_other, starts
 from vision_attn.texts import one_line, table_cell
 
-__all__ = ["COLUMNS", "Store", "read_log"]
+__all__ = ["Store", "read_log"]
 
 _LOG = logging.getLogger(__name__)
-
-COLUMNS = (
-    "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
-    "val_acc", "test_acc", "train_loss", "test_loss", "gap", "fitted", "seconds",
-    "images_per_second", "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
-)  # fmt: skip
 
 
 class Store:
@@ -178,10 +172,8 @@ class Store:
         return results, damages
 
     def rows(self) -> list[dict[str, Any]]:
-        """Rows for results.csv in a fixed order, one for each protocol that a result stands for."""
-        rows = [row for _, result in self.read()[0] for row in result.rows()]
-        names = ("model", "size", "protocol", "control", "draw", "seed")
-        return sorted(rows, key=lambda r: tuple(r[name] for name in names))
+        """Rows of results.csv."""
+        return rows_of(result for _, result in self.read()[0])
 
     def write_results(self) -> list[dict[str, Any]]:
         """results.csv from the cells, and its rows."""
