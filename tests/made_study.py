@@ -10,9 +10,8 @@ import pandas as pd
 import yaml
 
 from vision_attn.report.analysis import Analysis, analyse
-from vision_attn.study.results import Stored
-from vision_attn.study.runs import complete
-from vision_attn.study.store import COLUMNS
+from vision_attn.study.result import COLUMNS
+from vision_attn.study.results import StoredStudy
 
 
 def row(
@@ -44,7 +43,7 @@ def failed(
     empty = dict.fromkeys(COLUMNS, "")
     where = {"model": model, "size": size, "draw": draw, "seed": 0, "params": 5, "flops": 7}
     return empty | where | {
-        "status": "failed", "error": error, "protocol": "steps", "control": "none",
+        "status": "failed", "error": error, "protocol": "steps", "control": "none", "arch": model,
     }  # fmt: skip
 
 
@@ -56,11 +55,11 @@ def pairs(size: int, cnn: Sequence[float], vit: Sequence[float], **more: Any) ->
 
 
 def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    return complete(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def analysed(rows: Sequence[dict[str, Any]]) -> Analysis:
-    return analyse(Stored(table(rows)))
+    return analyse(StoredStudy(table(rows)))
 
 
 def stored(root: Path, rows: Sequence[dict[str, Any]]) -> Path:

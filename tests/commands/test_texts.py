@@ -25,8 +25,7 @@ from vision_attn.report.plotting import looks, render
 from vision_attn.report.tables import markdown, terminal
 from vision_attn.report.write import report
 from vision_attn.study.progress import view
-from vision_attn.study.results import Stored
-from vision_attn.study.runs import summarise
+from vision_attn.study.results import StoredStudy, summarise
 from vision_attn.texts import (
     console,
     csv_text,
@@ -54,7 +53,7 @@ def shown(thing: Any, width: int = 300) -> str:
 def test_case_69_labels_stand_on_a_terminal_as_they_are(label: str) -> None:
     results = table(pairs(20, [0.5], [0.6], protocol="steps"))
     results["model"] = results["model"].replace({"vit": label})
-    said = shown(terminal(analyse(Stored(results))), 1200)
+    said = shown(terminal(analyse(StoredStudy(results))), 1200)
     assert f" {label} test " in said
 
 

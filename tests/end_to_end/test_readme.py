@@ -11,7 +11,7 @@ from vision_attn.cli import main
 from vision_attn.commands.study import study_of
 from vision_attn.report.analysis import analyse
 from vision_attn.report.tables import markdown
-from vision_attn.study.results import Stored, read_results
+from vision_attn.study.results import StoredStudy, read_results
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,12 +31,12 @@ COMMANDS = sorted(
 def test_table_is_the_stored_one() -> None:
     results = read_results(STORED)
     pair = results["model"].isin(["cnn", "vit"]) & (results["protocol"] == "steps")
-    assert markdown(analyse(Stored(results[pair]))).strip() in README
+    assert markdown(analyse(StoredStudy(results[pair]))).strip() in README
 
 
 def test_stored_tables_come_from_the_stored_results() -> None:
     results = read_results(STORED)
-    analysis = analyse(Stored(results))
+    analysis = analyse(StoredStudy(results))
     assert markdown(analysis) == (STORED / "table.md").read_text(encoding="utf-8")
     stored = pd.read_csv(STORED / "summary.csv")
     pd.testing.assert_frame_equal(analysis.summary, stored, check_dtype=False)

@@ -84,17 +84,16 @@ def _configured(config: Path) -> Iterator[tuple[str, nn.Module]]:
         return
     _, study = study_of("compare", "", ["--config", str(config)])
     source = load(DataConfig()) if study.data.name == "digits" else cifar()
-    args = plan(study, source).args
-    for label, arch in study.archs.items():
+    for label, arm in plan(study, source).arms.items():
         torch.manual_seed(0)
         yield (
             label,
             create_model(
-                arch,
+                arm.arch,
                 img_size=source.img_size,
                 in_chans=source.in_chans,
                 num_classes=len(source.classes),
-                args=args[label],
+                args=arm.args,
             ),
         )
 

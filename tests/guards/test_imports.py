@@ -1,6 +1,7 @@
 """Imports run one way, and the heavy ones wait until they are needed."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,15 @@ def test_imports_run_one_way(module: str) -> None:
     assert part in MAY, f"say in MAY what {part} may import"
     wrong = parts((PACKAGE / module).read_text()) - MAY[part] - {part}
     assert not wrong, f"{module} imports {sorted(wrong)}"
+
+
+def test_reports_read_studies_and_run_none() -> None:
+    """Nor do the parts of `study` that read results."""
+    readers = [*PACKAGE.glob("report/*.py"), *PACKAGE.glob("study/[rj]*.py")]
+    assert len(readers) > 8
+    for file in readers:
+        source = set(imported(file.read_text()))
+        assert not [m for m in source if re.match(r"vision_attn\.study\.(execute|workers|tune)", m)]
 
 
 def test_the_table_has_no_circle() -> None:

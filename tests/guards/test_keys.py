@@ -11,12 +11,16 @@ import yaml
 
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.models.cost import Cost
-from vision_attn.study.cells import Cell, with_config
+from vision_attn.study.cells import Arm, Cell, with_config
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import RunConfig
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 CELLS = sorted(RESULTS.glob("*/cells/*/result.json"))
+
+
+def arm(label: str, config: RunConfig) -> Arm:
+    return Arm(label, config.model, config.args, Cost(1, 1), "none", attends=False)
 
 
 def key(path: Path) -> str:
@@ -31,7 +35,7 @@ def key(path: Path) -> str:
             "augment": AugmentConfig(**values["augment"]),
         }
     )
-    cell = Cell("", row["model"], config, Cost(row["params"], row["flops"]), "none", ())
+    cell = Cell("", arm(row["model"], config), config, row["subset"], ())
     source: Any = SimpleNamespace(**study["identity"]["data"])
     return with_config(cell, source).key
 
@@ -47,7 +51,7 @@ def test_keys_stand(study: str) -> None:
 
 
 def test_the_key_hangs_on_the_configuration() -> None:
-    cell = Cell("", "vit", _config(), Cost(1, 1), "none", ())
+    cell = Cell("", arm("vit", _config()), _config(), "", ())
     source: Any = SimpleNamespace(name="digits", fingerprint="f00d")
     keys = {
         with_config(cell, source, **changes).key

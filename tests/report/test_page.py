@@ -20,9 +20,8 @@ from vision_attn.report.figures import figures
 from vision_attn.report.page import page
 from vision_attn.report.write import report
 from vision_attn.stats.paired import differences
-from vision_attn.study.results import read, read_results
-from vision_attn.study.runs import select
-from vision_attn.study.store import COLUMNS
+from vision_attn.study.result import COLUMNS
+from vision_attn.study.results import read, read_results, select
 
 VOID = {"meta", "link", "img"}
 

@@ -23,7 +23,7 @@ from vision_attn.report.sentences import (
     verdict,
 )
 from vision_attn.stats.multiplier import Crossing
-from vision_attn.study.runs import summarise
+from vision_attn.study.results import summarise
 
 T1 = 12.706204736432095
 """Student's t at 97.5 % for 1 degree of freedom."""

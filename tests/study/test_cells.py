@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vision_attn.data.augment import AugmentConfig
+from vision_attn.data.module import ImageData
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 from vision_attn.models.cost import cost
@@ -67,22 +68,24 @@ def test_cnn_is_matched_and_its_widths_recorded(
 ) -> None:
     args = {"vit": {"patch_size": 2, "embed_dim": 64, "depth": 4, "num_heads": 4}}
     made = plan(study(args=args, match=match), source)
-    cell, target = the(made, "cnn"), the(made, "vit").cost
-    assert made.matched == {"vit": "none", "cnn": f"{match} of vit"}
-    assert cell.config.args == made.args["cnn"]
+    cell, target = the(made, "cnn"), the(made, "vit").arm.cost
+    matched = {label: arm.matched for label, arm in made.arms.items()}
+    assert matched == {"vit": "none", "cnn": f"{match} of vit"}
+    assert cell.config.args == made.arms["cnn"].args
     built = create_model("cnn", img_size=(8, 8), in_chans=1, num_classes=10, args=cell.config.args)
-    assert cell.cost == made.costs["cnn"] == cost(built, 1, (8, 8))
-    assert cell.cost.params == sum(p.numel() for p in built.parameters())
+    assert cell.arm is made.arms["cnn"]
+    assert cell.arm.cost == cost(built, 1, (8, 8))
+    assert cell.arm.cost.params == sum(p.numel() for p in built.parameters())
     if params is not None:
-        assert abs(cell.cost.params / target.params - 1) <= params
+        assert abs(cell.arm.cost.params / target.params - 1) <= params
     if flops is not None:
-        assert abs(cell.cost.flops / target.flops - 1) <= flops
+        assert abs(cell.arm.cost.flops / target.flops - 1) <= flops
 
 
 def test_cnn_can_be_matched_to_a_model_outside_the_study(source: Source) -> None:
     made = plan(study(models=["cnn"]), source)
     beside = plan(study(), source)
-    assert made.args["cnn"] == beside.args["cnn"]
+    assert made.arms["cnn"].args == beside.arms["cnn"].args
     assert keys(made) < keys(beside)
 
 
@@ -90,23 +93,23 @@ def test_cnn_is_matched_to_the_first_other_model(source: Source) -> None:
     pixels = {"embed_dim": 12, "depth": 1, "num_heads": 3}
     both = study(models=["cnn", "pixel_vit", "vit"], args={"vit": VIT, "pixel_vit": pixels})
     made = plan(both, source)
-    assert made.matched["cnn"] == "params of pixel_vit"
-    assert abs(made.costs["cnn"].params / made.costs["pixel_vit"].params - 1) <= 0.02
+    assert made.arms["cnn"].matched == "params of pixel_vit"
+    assert abs(made.arms["cnn"].cost.params / made.arms["pixel_vit"].cost.params - 1) <= 0.02
     named = plan(replace(both, match_to="vit"), source)
-    assert named.matched["cnn"] == "params of vit"
-    assert abs(named.costs["cnn"].params / named.costs["vit"].params - 1) <= 0.02
+    assert named.arms["cnn"].matched == "params of vit"
+    assert abs(named.arms["cnn"].cost.params / named.arms["vit"].cost.params - 1) <= 0.02
 
 
 def test_widths_by_hand_and_no_match(source: Source) -> None:
     by_hand = plan(study(args={"vit": VIT, "cnn": {"widths": [3, 5]}}), source)
-    assert by_hand.args["cnn"] == {"widths": [3, 5]}
-    assert by_hand.matched["cnn"] == "none"
+    assert by_hand.arms["cnn"].args == {"widths": [3, 5]}
+    assert by_hand.arms["cnn"].matched == "none"
     free = plan(study(match="none"), source)
-    assert free.args["cnn"] == {}
-    assert free.matched["cnn"] == "none"
+    assert free.arms["cnn"].args == {}
+    assert free.arms["cnn"].matched == "none"
     # 1x24, 24x24, 24x48, 48x48, 48x96, 96x96 kernels of 3 x 3, their norms, and the head
     convs = 9 * (24 + 24 * 24 + 24 * 48 + 48 * 48 + 48 * 96 + 96 * 96) + 2 * 2 * (24 + 48 + 96)
-    assert free.costs["cnn"].params == convs + 97 * 10
+    assert free.arms["cnn"].cost.params == convs + 97 * 10
 
 
 BASE = study(models=["vit"])
@@ -268,14 +271,14 @@ def test_a_label_gives_a_model_another_name_and_other_arguments(source: Source) 
         ),
         source,
     )
-    assert [(c.label, c.config.model) for c in made.cells] == [
+    assert [(c.arm.label, c.config.model) for c in made.cells] == [
         ("vit", "vit"), ("small", "vit"), ("cnn", "cnn"), ("small_cnn", "cnn"),
     ]  # fmt: skip
-    assert made.matched["cnn"] == "params of vit"
-    assert made.matched["small_cnn"] == "params of small"
+    assert made.arms["cnn"].matched == "params of vit"
+    assert made.arms["small_cnn"].matched == "params of small"
     for cnn, vit in (("cnn", "vit"), ("small_cnn", "small")):
-        assert abs(made.costs[cnn].params / made.costs[vit].params - 1) <= 0.02
-    assert made.costs["small"].params < made.costs["vit"].params
+        assert abs(made.arms[cnn].cost.params / made.arms[vit].cost.params - 1) <= 0.02
+    assert made.arms["small"].cost.params < made.arms["vit"].cost.params
     assert made.cells[1].key.startswith("small-n000020-d0-s0-")
 
 
@@ -290,3 +293,25 @@ def test_keys_of_earlier_results_stand() -> None:
     """Results on disk are found again by these keys; options that came later must not move them."""
     made = plan(Study(draws=1, sizes=[20]), load(DataConfig()))
     assert [c.key for c in made.cells] == KEYS
+
+
+def test_an_arm_says_what_a_model_is(source: Source) -> None:
+    args = {"small": VIT}
+    made = plan(study(models=["small=vit", "cnn", "linear"], args=args, seeds=2), source)
+    assert {label: (arm.arch, arm.attends) for label, arm in made.arms.items()} == {
+        "small": ("vit", True), "cnn": ("cnn", False), "linear": ("linear", False),
+    }  # fmt: skip
+    for cell in made.cells:
+        assert cell.arm is made.arms[cell.arm.label]
+        assert (cell.config.model, cell.config.args) == (cell.arm.arch, cell.arm.args)
+
+
+def test_cells_hold_the_subsets_that_they_are_trained_on(source: Source) -> None:
+    made = plan(study(models=["linear"], args={}, sizes=[20, "all"], draws=2), source)
+    want = [
+        ImageData(source=source, size=size, draw=draw).subset.hash
+        for draw in (0, 1)
+        for size in (20, None)
+    ]
+    assert [c.subset for c in made.cells] == want
+    assert len(set(want)) == 4

@@ -1,13 +1,9 @@
 """Results completed, picked and summarised, against numbers worked out by hand."""
 
-from typing import Any
-
-import numpy as np
 import pandas as pd
-import pytest
 from torch.testing import assert_close
 
-from vision_attn.study.runs import MEASURES, complete, select, summarise
+from vision_attn.study.results import MEASURES, select, summarise
 
 T1 = 12.706204736432095
 """Student's t at 97.5 % for 1 degree of freedom, from printed tables."""
@@ -81,13 +77,3 @@ def test_a_protocol_and_a_control_stand_apart() -> None:
     assert select(new, "epochs", "none")["test_acc"].tolist() == [0.1, 0.3]
     assert select(new.assign(status="failed"), "epochs", "none").empty
     assert select(new, "steps", "shuffled").empty
-
-
-@pytest.mark.parametrize("held", [None, np.nan, ""])
-def test_results_of_an_earlier_version_are_completed(held: Any) -> None:
-    old = results(("vit", 20, 0, 0, "ok", 0.4, True), ("vit", 50, 0, 0, "ok", 0.4, True))
-    old = old.drop(columns=["protocol", "control"])
-    got = complete(old if held is None else old.assign(protocol=[held, "epochs"], control=held))
-    assert got["protocol"].tolist() == ["steps", "steps" if held is None else "epochs"]
-    assert got["control"].tolist() == ["none", "none"]
-    assert "protocol" not in old

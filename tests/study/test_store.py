@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import logging
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -20,6 +21,7 @@ from vision_attn.errors import UserError
 from vision_attn.files import as_json, write_text
 from vision_attn.study.cells import Cell, Plan, key_start, plan
 from vision_attn.study.config import Budget, Study
+from vision_attn.study.result import Result
 from vision_attn.study.results import read_results
 from vision_attn.study.store import COLUMNS, Store
 from vision_attn.training.optim import OptimConfig
@@ -34,7 +36,7 @@ OK: dict[str, Any] = {
     "status": "ok", "error": None, "steps": 400, "epochs": 300.0, "train_acc": 1.0,
     "val_acc": 0.5, "test_acc": 0.75, "train_loss": 0.125, "val_loss": 2.0, "test_loss": 1.5,
     "gap": 0.25, "fitted": True, "seconds": 3.5, "images_per_second": 1714.0, "size": 20,
-    "subset": "0123456789abcdef",
+    "subset": "de5648215dcb627e",
 }  # fmt: skip
 FAILED = {"status": "failed", "error": "RuntimeError: no luck, today"}
 
@@ -50,10 +52,10 @@ def made(source: Source) -> Plan:
 
 
 @pytest.fixture
-def store(tmp_path: Path, made: Plan, source: Source) -> Store:
+def store(tmp_path: Path, made: Plan) -> Store:
     """A study's directory with its ViT done and its CNN failed."""
     store = Store(tmp_path / "out")
-    with store.open(STUDY, made, source):
+    with store.open(made):
         for cell, result in zip(made.cells, (OK, FAILED), strict=True):
             keep(store, cell, result)
     return store
@@ -83,7 +85,7 @@ def test_a_cell_is_whole(store: Store, made: Plan) -> None:
     assert sorted(p.name for p in vit.iterdir()) == ["metrics.csv", "result.json"]
     row = json.loads((vit / "result.json").read_text())
     config = row.pop("config")
-    cost = made.costs["vit"]
+    cost = made.arms["vit"].cost
     where = {"model": "vit", "size": 20, "draw": 0, "seed": 0, "arch": "vit", "matched": "none"}
     where |= {"control": "none", "protocols": ["steps"]}
     assert row == {**where, "params": cost.params, "flops": cost.flops, **OK}
@@ -93,6 +95,45 @@ def test_a_cell_is_whole(store: Store, made: Plan) -> None:
 
 def test_only_ok_is_done(store: Store, made: Plan) -> None:
     assert [store.done(c) for c in made.cells] == [True, False]
+
+
+def test_a_result_of_other_images_is_run_again(
+    store: Store, made: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same key, but the subset is not the one that is dealt now: validation was taken anew."""
+    other = replace(made.cells[0], subset="0123456789abcdef")
+    file = store.cells / other.key / "result.json"
+    with caplog.at_level(logging.WARNING):
+        assert not store.done(other)
+    (said,) = [r.getMessage() for r in caplog.records]
+    assert said == (
+        f"{file} is of other training images (subset de5648215dcb627e) than are dealt now"
+        " (0123456789abcdef); the cell is run again"
+    )
+    keep(store, other, OK | {"subset": other.subset})
+    assert store.done(other)
+    assert not store.done(made.cells[0])
+
+
+def test_a_failed_result_has_no_images_to_differ(
+    store: Store, made: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not store.done(replace(made.cells[1], subset="0123456789abcdef"))
+    assert not caplog.records
+
+
+def test_only_attention_is_run_again_for_its_measures(store: Store, made: Plan) -> None:
+    vit, cnn = made.cells
+    keep(store, cnn, OK)
+    assert [store.done(c, measure=True) for c in (vit, cnn)] == [False, True]
+    keep(store, vit, OK | {"measures": [{"layer": 0, "head": 0, "distance": 1.5}]})
+    assert store.done(vit, measure=True)
+
+
+@pytest.mark.parametrize(("right", "fitted"), [(98, False), (99, True), (100, True)])
+def test_fitted_from_99_of_100(made: Plan, right: int, fitted: bool) -> None:
+    accuracy = torch.tensor(right / 100).item()
+    assert Result.of(made.cells[0], OK | {"train_acc": accuracy}).fitted is fitted
 
 
 @pytest.mark.parametrize(
@@ -125,7 +166,7 @@ def test_a_failed_cell_is_replaced(store: Store, made: Plan) -> None:
 
 
 def test_a_crash_before_the_rename_leaves_no_cell(
-    store: Store, made: Plan, source: Source, monkeypatch: pytest.MonkeyPatch
+    store: Store, made: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, replace_path = made.cells[1], Path.replace
 
@@ -140,7 +181,7 @@ def test_a_crash_before_the_rename_leaves_no_cell(
             keep(store, cell, OK)
     assert not store.done(cell)
     assert [r["model"] for r in store.rows()] == ["vit"]
-    with store.open(STUDY, made, source):
+    with store.open(made):
         assert [p.name for p in store.cells.iterdir()] == [made.cells[0].key]
 
 
@@ -178,7 +219,7 @@ def test_another_configuration_is_refused(
 ) -> None:
     before = tree(store.root)
     other = replace(STUDY, **change)
-    with pytest.raises(UserError, match=names), store.open(other, plan(other, source), source):
+    with pytest.raises(UserError, match=names), store.open(plan(other, source)):
         pytest.fail("opened")
     assert tree(store.root) == before
 
@@ -195,7 +236,7 @@ def test_other_images_are_refused(
 ) -> None:
     before = tree(store.root)
     with pytest.raises(UserError, match=names):
-        store.check(STUDY, made, replace(source, **change))
+        store.check(replace(made, source=replace(source, **change)))
     assert tree(store.root) == before
 
 
@@ -215,7 +256,7 @@ def test_other_images_are_refused(
 def test_a_study_may_grow(store: Store, source: Source, change: dict[str, Any]) -> None:
     more = replace(STUDY, **change)
     before = tree(store.cells)
-    with store.open(more, plan(more, source), source):
+    with store.open(plan(more, source)):
         pass
     assert tree(store.cells) == before
     held = yaml.safe_load((store.root / "study.yaml").read_text())
@@ -228,7 +269,7 @@ def started(store: Store, source: Source, *changes: dict[str, Any]) -> list[dict
     """The starts that study.yaml keeps after these."""
     for change in changes:
         study = replace(STUDY, **change)
-        with store.open(study, plan(study, source), source):
+        with store.open(plan(study, source)):
             pass
     return yaml.safe_load((store.root / "study.yaml").read_text())["starts"]
 
@@ -267,18 +308,18 @@ def test_an_earlier_study_yaml_goes_on(store: Store, source: Source) -> None:
 
 def test_arguments_of_a_model_left_out_still_bind(store: Store, source: Source) -> None:
     less = replace(STUDY, models=["cnn"])
-    with store.open(less, plan(less, source), source):
+    with store.open(plan(less, source)):
         pass
     other = replace(STUDY, models=["vit"], args={"vit": VIT | {"depth": 2}})
     with pytest.raises(UserError, match="holds vit with"):
-        store.check(other, plan(other, source), source)
+        store.check(plan(other, source))
 
 
 def test_study_yaml_says_what_was_run(store: Store, made: Plan) -> None:
     held = yaml.safe_load((store.root / "study.yaml").read_text())
     assert held["starts"][0]["optim"]["lr"] == 1e-3
     assert held["starts"][0]["sizes"] == [20]
-    assert held["costs"]["vit"]["params"] == made.costs["vit"].params
+    assert held["costs"]["vit"]["params"] == made.arms["vit"].cost.params
     assert held["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert {"cores", "gpu", "python"} <= held["machine"].keys()
 
@@ -305,19 +346,17 @@ def something_else(root: Path, kind: str) -> None:
         ("no yaml", "cannot be read"),
     ],
 )
-def test_something_else_is_left_alone(
-    tmp_path: Path, made: Plan, source: Source, kind: str, message: str
-) -> None:
+def test_something_else_is_left_alone(tmp_path: Path, made: Plan, kind: str, message: str) -> None:
     root = tmp_path / "out"
     something_else(root, kind)
     before = tree(root)
-    with pytest.raises(UserError, match=message), Store(root).open(STUDY, made, source):
+    with pytest.raises(UserError, match=message), Store(root).open(made):
         pytest.fail("opened")
     assert tree(root) == before
 
 
-def test_an_empty_directory_will_do(tmp_path: Path, made: Plan, source: Source) -> None:
-    with Store(tmp_path).open(STUDY, made, source):
+def test_an_empty_directory_will_do(tmp_path: Path, made: Plan) -> None:
+    with Store(tmp_path).open(made):
         assert (tmp_path / "study.yaml").is_file()
 
 
@@ -330,7 +369,7 @@ with FileLock(sys.argv[1], timeout=0):
 """
 
 
-def test_a_second_process_is_refused(store: Store, made: Plan, source: Source) -> None:
+def test_a_second_process_is_refused(store: Store, made: Plan) -> None:
     before = tree(store.cells)
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(store.root / ".lock")],
@@ -341,17 +380,17 @@ def test_a_second_process_is_refused(store: Store, made: Plan, source: Source) -
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         with pytest.raises(UserError, match="another process is at work"):
-            store.open(STUDY, made, source).__enter__()
+            store.open(made).__enter__()
         assert tree(store.cells) == before
         other.communicate("")
-    with store.open(STUDY, made, source):
+    with store.open(made):
         pass
 
 
-def test_the_lock_ends_with_an_error(store: Store, made: Plan, source: Source) -> None:
-    with pytest.raises(ZeroDivisionError), store.open(STUDY, made, source):
+def test_the_lock_ends_with_an_error(store: Store, made: Plan) -> None:
+    with pytest.raises(ZeroDivisionError), store.open(made):
         raise ZeroDivisionError
-    with store.open(STUDY, made, source):
+    with store.open(made):
         pass
 
 
@@ -390,13 +429,13 @@ def test_results_csv(store: Store, made: Plan) -> None:
     assert table[0][18:] == [
         "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
     ]  # fmt: skip
-    costs = {m: [str(c.params), str(c.flops)] for m, c in made.costs.items()}
+    costs = {m: [str(a.cost.params), str(a.cost.flops)] for m, a in made.arms.items()}
     assert table[1:] == [
         ["cnn", "20", "0", "0", "failed", *costs["cnn"], *[""] * 13, FAILED["error"],
          "steps", "none", "cnn", "params of vit"],
         [
             "vit", "20", "0", "0", "ok", *costs["vit"], "400", "300.0", "1.0", "0.5", "0.75",
-            "0.125", "1.5", "0.25", "True", "3.5", "1714.0", "2.0", "0123456789abcdef", "",
+            "0.125", "1.5", "0.25", "True", "3.5", "1714.0", "2.0", "de5648215dcb627e", "",
             "steps", "none", "vit", "none",
         ],
     ]  # fmt: skip
@@ -425,7 +464,7 @@ def test_case_65_two_labels_never_share_a_cell(tmp_path: Path, source: Source) -
     names = [c.key for c in made.cells]
     assert len({n.casefold() for n in names}) == len(LABELS)
     assert not [n for n in names if "/" in n or n.startswith(".") or len(n.encode()) > 200]
-    with store.open(study, made, source):
+    with store.open(made):
         for cell in made.cells:
             keep(store, cell, OK)
         assert all(store.done(c) for c in made.cells)
@@ -461,10 +500,10 @@ def test_case_65_labels_that_differ_in_case_alone_are_refused(
         for names in ([first, second], [first], [second])
     )
     with pytest.raises(UserError, match="differ in the case of letters alone"):
-        Store(tmp_path / "both").check(both, plan(both, source), source)
+        Store(tmp_path / "both").check(plan(both, source))
     store = Store(tmp_path / "out")
-    with store.open(one, plan(one, source), source):
+    with store.open(plan(one, source)):
         pass
     with pytest.raises(UserError, match="differ in the case of letters alone"):
-        store.check(other, plan(other, source), source)
-    store.check(one, plan(one, source), source)
+        store.check(plan(other, source))
+    store.check(plan(one, source))

@@ -1,7 +1,7 @@
 """The commands compare, plot and budget."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
     from vision_attn.report.analysis import Analysis
+    from vision_attn.study.cells import Arm
     from vision_attn.study.config import Study
 
 __all__ = ["budget", "compare", "plot", "study_of"]
@@ -49,7 +50,7 @@ def compare(about: str, args: Sequence[str]) -> int:
     from vision_attn.report.tables import terminal
     from vision_attn.study.cells import plan
     from vision_attn.study.config import most_processes
-    from vision_attn.study.execute import default_workers, execute
+    from vision_attn.study.execute import execute
     from vision_attn.study.store import Store
     from vision_attn.study.tune import tune
     from vision_attn.training.run import check_precision
@@ -64,20 +65,13 @@ def compare(about: str, args: Sequence[str]) -> int:
     source = load(study.data)
     source.tell()
     made = plan(study, source)
-    run = partial(
-        execute,
-        source=source,
-        workers=given.workers or default_workers(study.threads),
-        threads=study.threads,
-        console=console,
-    )
-    with store.open(study, made, source):
-        _show_costs(console, made.costs, made.matched)
+    run = partial(execute, workers=given.workers, console=console)
+    with store.open(made):
+        _show_costs(console, made.arms.values())
         if study.tune:
             console.print(f"{study.tune} tries for each model and size, on validation images")
-            tries = partial(run, checkpoint=False, measure=False, test=False)
-            made = tune(study, made, source, store, lambda cells, at: tries(cells, store=at))
-        failed = run(made.cells, store=store, checkpoint=study.checkpoint, measure=study.measure)
+            made = tune(made, store, partial(run, tries=True))
+        failed = run(made, store)
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
             console.print(terminal(_report(store.root)))
@@ -140,20 +134,15 @@ def budget(about: str, args: Sequence[str]) -> int:
     made = plan(study, source)
     shape: dict[str, Any] = {"img_size": source.img_size, "in_chans": source.in_chans}
     kept: dict[str, int] = {}
-    for label, arch in study.archs.items():
-        model = create_model(arch, **shape, num_classes=len(source.classes), args=made.args[label])
-        with runs(arch, source):
+    for label, arm in made.arms.items():
+        model = create_model(arm.arch, **shape, num_classes=len(source.classes), args=arm.args)
+        with runs(arm.arch, source):
             kept[label] = activation_bytes(model, **shape)
-    _show_costs(plain_console(), made.costs, made.matched, kept)
+    _show_costs(plain_console(), made.arms.values(), kept)
     return 0
 
 
-def _show_costs(
-    console: Any,
-    costs: dict[str, Any],
-    matched: dict[str, str],
-    kept: dict[str, int] | None = None,
-) -> None:
+def _show_costs(console: Any, arms: "Iterable[Arm]", kept: dict[str, int] | None = None) -> None:
     """Parameters and FLOPs of one image forward; memory too where `kept` says it in bytes."""
     from rich.table import Table
 
@@ -167,7 +156,8 @@ def _show_costs(
     if kept:
         table.add_column("weights", justify="right")
         table.add_column("activations", justify="right")
-    for model, c in costs.items():
-        memory = [f"{n / 2**20:.2f} MiB" for n in (4 * c.params, kept[model])] if kept else []
-        table.add_row(model, f"{c.params:,}", f"{c.flops / 1e6:,.2f} M", matched[model], *memory)
+    for arm in arms:
+        params, flops = arm.cost.params, arm.cost.flops
+        memory = [f"{n / 2**20:.2f} MiB" for n in (4 * params, kept[arm.label])] if kept else []
+        table.add_row(arm.label, f"{params:,}", f"{flops / 1e6:,.2f} M", arm.matched, *memory)
     console.print(table)

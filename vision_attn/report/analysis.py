@@ -16,8 +16,7 @@ from vision_attn.stats.intervals import interval
 from vision_attn.stats.multiplier import Crossing, crossing, data_multiplier
 from vision_attn.stats.paired import changes, differences, error_ratio, protocol_split
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
-from vision_attn.study.results import Stored
-from vision_attn.study.runs import select, summarise
+from vision_attn.study.results import StoredStudy, select, summarise
 
 __all__ = [
     "CONTROLS",
@@ -128,7 +127,7 @@ class Analysis:
         attention: mean measures of attention, in the main setting.
     """
 
-    stored: Stored
+    stored: StoredStudy
     archs: Mapping[str, str]
     settings: tuple[Setting, ...]
     summary: pd.DataFrame
@@ -181,7 +180,7 @@ class Analysis:
         }
 
 
-def analyse(stored: Stored) -> Analysis:
+def analyse(stored: StoredStudy) -> Analysis:
     """Every statistic of a report, each computed once."""
     results = stored.results
     archs = {str(m): stored.archs.get(str(m), str(m)) for m in results["model"].unique()}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vision_attn.training.run import FITTED
+from vision_attn.study.config import FITTED
 
 __all__ = [
     "FIT",

@@ -14,7 +14,7 @@ from vision_attn.report.page import MARK, page
 from vision_attn.report.plotting import render
 from vision_attn.report.tables import markdown
 from vision_attn.study.join import join
-from vision_attn.study.results import Stored
+from vision_attn.study.results import StoredStudy
 from vision_attn.study.store import Store
 from vision_attn.texts import csv_text
 
@@ -74,7 +74,7 @@ def _write_tables(place: Path, analysis: Analysis) -> None:
     write_text(place / "table.md", markdown(analysis))
 
 
-def _write_sources(place: Path, stored: Stored) -> None:
+def _write_sources(place: Path, stored: StoredStudy) -> None:
     """What a report of its own can be made of again, without the directories."""
     write_text(place / "results.csv", _csv(stored.results))
     if len(stored.tuning):

@@ -5,18 +5,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from vision_attn.data.sources import Source
-from vision_attn.data.subsets import subset
+from vision_attn.data.subsets import Subset, subset
 from vision_attn.errors import UserError
 from vision_attn.models.cost import Cost, cost, match_cnn
+from vision_attn.models.families import attends
 from vision_attn.models.registry import create_model
 from vision_attn.study.config import Protocol, Study
 from vision_attn.training.run import RunConfig
 
-__all__ = ["Cell", "Plan", "key_of", "key_start", "plan", "runs", "with_config"]
+__all__ = ["Arm", "Cell", "Plan", "key_of", "key_start", "plan", "runs", "with_config"]
 
 FORMAT = 1
 """Raised whenever the same configuration would give other numbers; part of every cell's key."""
@@ -30,28 +32,53 @@ of a key, so that results from before keep theirs."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run of the study: its key on disk, its configuration and what its model costs.
+class Arm:
+    """One model of a study as it is built.
 
-    `protocols` are those under which this run stands: both, where both give as many updates.
+    Args:
+        label: what the study calls it.
+        arch: the model that the label stands for.
+        args: its arguments, a CNN's widths solved.
+        cost: what it costs on the study's images.
+        matched: what of it was made equal to which model, such as `params of vit`, or `none`.
+        attends: whether it has attention.
+    """
+
+    label: str
+    arch: str
+    args: dict[str, Any]
+    cost: Cost
+    matched: str
+    attends: bool
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the study.
+
+    Args:
+        key: its name on disk, which follows from all that decides its result.
+        arm: its model.
+        config: its configuration.
+        subset: the hash of its training images.
+        protocols: those under which this run stands: both, where both give as many updates.
     """
 
     key: str
-    label: str
+    arm: Arm
     config: RunConfig
-    cost: Cost
-    matched: str
+    subset: str
     protocols: tuple[Protocol, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A study made ready: cells in the order of work, and costs and arguments by label."""
+    """A study made ready on its images: models by label, and cells in the order of work."""
 
+    study: Study
+    source: Source = field(repr=False, compare=False)
+    arms: dict[str, Arm]
     cells: list[Cell]
-    costs: dict[str, Cost]
-    args: dict[str, dict[str, Any]]
-    matched: dict[str, str]
 
 
 def plan(study: Study, source: Source) -> Plan:
@@ -63,86 +90,73 @@ def plan(study: Study, source: Source) -> Plan:
     study.check()
     for augment in (study.augment, *study.tuning.augment):
         augment.check_size(source.img_size)
-    archs = study.archs
-    for label in archs:
-        if not label.isprintable() or label != label.strip():
-            raise UserError(
-                f"models has the label {label!r}; wanted printable characters, no space at an end"
-            )
-    args = {label: dict(study.args.get(label, {})) for label in archs}
-    matched = dict.fromkeys(archs, "none")
-    for label, arch in archs.items():
-        if arch == "cnn" and study.match != "none" and "widths" not in args[label]:
-            args[label] |= _matched_cnn(study, label, source)
-            matched[label] = f"{study.match} of {study.matched_to(label)}"
-    costs = {label: _cost(arch, args[label], source) for label, arch in archs.items()}
-    cells: list[Cell] = []
+    arms = {label: _arm(study, label, source) for label in study.archs}
     sizes: list[int] = []
     for size in study.sizes:
-        sizes.append(_images(study, source, 0, size))
+        sizes.append(len(_deal(study, source, 0, None if size == "all" else size).train))
         study.augment.check_batch(min(study.batch_size, sizes[-1]))
     if len(set(sizes)) < len(sizes):
         raise UserError(f"sizes {study.sizes} name the same number of images twice")
-    for draw in range(study.draws):
-        for n in sizes:
-            if draw:
-                _images(study, source, draw, n)  # a draw may lack images of a class
-            for seed in range(study.seeds):
-                for label, arch in archs.items():
-                    for control in study.controls:
-                        by_steps: dict[int, list[Protocol]] = {}
-                        for name, steps in study.budget.protocols(n, study.batch_size).items():
-                            by_steps.setdefault(steps, []).append(name)
-                        for steps, protocols in by_steps.items():
-                            config = RunConfig(
-                                model=arch,
-                                args=args[label],
-                                size=n,
-                                draw=draw,
-                                seed=seed,
-                                steps=steps,
-                                val_fraction=study.data.val_fraction,
-                                batch_size=study.batch_size,
-                                optim=study.optim,
-                                augment=study.augment,
-                                precision=study.precision,
-                                threads=study.threads,
-                                rows=study.rows,
-                                select=study.select,
-                                control=control,
-                            )
-                            cells.append(
-                                Cell(
-                                    _key(label, config, source),
-                                    label,
-                                    config,
-                                    costs[label],
-                                    matched[label],
-                                    tuple(protocols),
-                                )
-                            )
-    return Plan(cells, costs, args, matched)
+    axes = product(range(study.draws), sizes, range(study.seeds), arms.values(), study.controls)
+    dealt = {
+        (draw, size): _deal(study, source, draw, size).hash
+        for draw, size in product(range(study.draws), sizes)
+    }
+    cells = []
+    for draw, size, seed, arm, control in axes:
+        for steps, protocols in study.budget.updates(size, study.batch_size).items():
+            config = RunConfig(
+                model=arm.arch,
+                args=arm.args,
+                size=size,
+                draw=draw,
+                seed=seed,
+                steps=steps,
+                val_fraction=study.data.val_fraction,
+                batch_size=study.batch_size,
+                optim=study.optim,
+                augment=study.augment,
+                precision=study.precision,
+                threads=study.threads,
+                rows=study.rows,
+                select=study.select,
+                control=control,
+            )
+            key = _key(arm.label, config, source)
+            cells.append(Cell(key, arm, config, dealt[draw, size], protocols))
+    return Plan(study, source, arms, cells)
 
 
 def with_config(cell: Cell, source: Source, **changes: Any) -> Cell:
     """The same cell with another configuration, and its own key."""
     config = replace(cell.config, **changes)
-    return replace(cell, config=config, key=_key(cell.label, config, source))
+    return replace(cell, config=config, key=_key(cell.arm.label, config, source))
 
 
-def _images(study: Study, source: Source, draw: int, size: Any) -> int:
-    """Training images of a size in a draw."""
-    dealt = subset(
+def _arm(study: Study, label: str, source: Source) -> Arm:
+    arch = study.archs[label]
+    if not label.isprintable() or label != label.strip():
+        raise UserError(
+            f"models has the label {label!r}; wanted printable characters, no space at an end"
+        )
+    args, matched = dict(study.args.get(label, {})), "none"
+    if arch == "cnn" and study.match != "none" and "widths" not in args:
+        args |= _matched_cnn(study, label, source)
+        matched = f"{study.match} of {study.matched_to(label)}"
+    return Arm(label, arch, args, _cost(arch, args, source), matched, attends(arch))
+
+
+def _deal(study: Study, source: Source, draw: int, size: int | None) -> Subset:
+    return subset(
         source.train_labels,
         name=source.name,
         draw=draw,
-        size=None if size == "all" else size,
+        size=size,
         num_classes=len(source.classes),
         val_fraction=study.data.val_fraction,
         classes=source.classes,
         label=source.label,
     )
-    return len(dealt.train)
 
 
 @contextmanager

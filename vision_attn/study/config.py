@@ -19,6 +19,12 @@ __all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most
 
 DEFAULT_STEPS = 400
 
+FITTED = 0.99
+"""Train accuracy from which a run counts as fitted."""
+
+MEASURED_IMAGES = 256
+"""Test images on which it is measured how far attention looks."""
+
 MOST_STEPS = 10**9
 """Updates of a run that somebody can mean; so are the other limits here."""
 
@@ -58,6 +64,14 @@ class Budget:
                     f" {MOST_STEPS:,}"
                 )
         return updates
+
+    def updates(self, size: int, batch_size: int) -> dict[int, tuple[Protocol, ...]]:
+        """The same the other way round: one run stands for all protocols that give its updates."""
+        protocols = self.protocols(size, batch_size)
+        return {
+            steps: tuple(name for name, count in protocols.items() if count == steps)
+            for steps in protocols.values()
+        }
 
     def check(self) -> None:
         """Refuse lengths that are none."""

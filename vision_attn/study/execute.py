@@ -17,15 +17,14 @@ from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.explain.measures import attention_measures, some_images
-from vision_attn.study.cells import Cell
+from vision_attn.study.cells import Cell, Plan
+from vision_attn.study.config import MEASURED_IMAGES
 from vision_attn.study.progress import View, view
 from vision_attn.study.store import Store
 from vision_attn.study.workers import Died, Images, Worker, finished, stop
 from vision_attn.training.classifier import Classifier
 
 __all__ = ["default_workers", "execute"]
-
-MEASURED_IMAGES = 256
 
 
 def default_workers(threads: int) -> int:
@@ -34,36 +33,43 @@ def default_workers(threads: int) -> int:
 
 
 def execute(
-    cells: list[Cell],
-    source: Source,
+    plan: Plan,
     store: Store,
     *,
-    workers: int,
-    threads: int,
-    checkpoint: bool,
-    measure: bool,
+    workers: int | None = None,
     console: Console,
-    test: bool = True,
+    tries: bool = False,
 ) -> int:
-    """Run cells, keep each as it ends; returns how many failed. Ctrl-C keeps what is done.
+    """Run a plan's cells, keep each as it ends; returns how many failed. Ctrl-C keeps what is done.
 
-    `measure` stores how far attention looks; without `test`, test images are not looked at. A cell
-    whose process dies is run once more; the cells of other processes go on.
+    A cell whose process dies is run once more; the cells of other processes go on.
+
+    Args:
+        workers: processes; None is `default_workers`.
+        tries: the cells are tries of tuning: test images are not looked at, neither weights nor
+            measures of attention are kept.
 
     Raises:
         UserError: the disk or the shared memory is full, or `store` cannot be written.
     """
-    done = [c for c in cells if store.done(c, measure=measure, test=test)]
+    study = plan.study
+    measure = study.measure and not tries
+    done = [c for c in plan.cells if store.done(c, measure=measure, test=not tries)]
     for cell in done:
         store.stand_for(cell)
     keys = {c.key for c in done}
-    todo = [c for c in cells if c.key not in keys]
-    shown = view(console, len(cells), len(done))
+    todo = [c for c in plan.cells if c.key not in keys]
+    shown = view(console, len(plan.cells), len(done))
     if not todo:
         return 0
-    options = {"checkpoint": checkpoint, "test": test, "finish": _measures if measure else None}
-    with _shared(source, store.cells) as images, shown:
-        return _run(todo, images, store, options, min(workers, len(todo)), threads, shown)
+    options = {
+        "checkpoint": study.checkpoint and not tries,
+        "test": not tries,
+        "finish": _measures if measure else None,
+    }
+    workers = min(workers or default_workers(study.threads), len(todo))
+    with _shared(plan.source, store.cells) as images, shown:
+        return _run(todo, images, store, options, workers, study.threads, shown)
 
 
 def _run(

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from vision_attn.errors import UserError
-from vision_attn.study.results import KEY, LATER, Stored, read
+from vision_attn.study.result import RUN
+from vision_attn.study.results import StoredStudy, read
 
 __all__ = ["join"]
 
@@ -15,7 +16,7 @@ _CLOCK = ("seconds", "images_per_second")
 """Columns that two starts of one run do not share."""
 
 
-def join(roots: Sequence[Path]) -> Stored:
+def join(roots: Sequence[Path]) -> StoredStudy:
     """Several directories as one study. A run that two of them hold alike is taken once.
 
     Raises:
@@ -31,7 +32,7 @@ def join(roots: Sequence[Path]) -> Stored:
         for name, study in part.studies.items()
     }
     _check_studies(studies)
-    return Stored(
+    return StoredStudy(
         _join_results({str(root): part.results for root, part in parts.items()}),
         studies,
         *(
@@ -70,7 +71,7 @@ def _join_results(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
     kept: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
     for root, results in parts.items():
         for row in _records(results):
-            key = tuple(row[k] for k in KEY)
+            key = tuple(row[k] for k in RUN)
             other, held = kept.setdefault(key, (root, row))
             if held is row or row["status"] != "ok":
                 continue
@@ -79,16 +80,16 @@ def _join_results(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
                 continue
             for column in results.columns:
                 a, b = held.get(column), row[column]
-                empty = [pd.isna(a), pd.isna(b)]
-                alike = a == b or all(empty) or (column in LATER and any(empty))
+                empty = [pd.isna(a), pd.isna(b)]  # `matched` of an earlier version always is
+                alike = a == b or all(empty) or (column == "matched" and any(empty))
                 if column not in _CLOCK and not alike:
-                    cell = ", ".join(f"{k} {v}" for k, v in zip(KEY, key, strict=True))
+                    cell = ", ".join(f"{k} {v}" for k, v in zip(RUN, key, strict=True))
                     raise UserError(
                         f"{other} and {root} hold the same cell ({cell}) with {column} {a} and"
                         f" {b}; join directories of one configuration"
                     )
     rows = [row for _, row in kept.values()]
-    return pd.DataFrame(rows).sort_values(KEY, kind="stable", ignore_index=True)
+    return pd.DataFrame(rows).sort_values(list(RUN), kind="stable", ignore_index=True)
 
 
 def _stack(tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -96,6 +97,6 @@ def _stack(tables: list[pd.DataFrame]) -> pd.DataFrame:
     full = [t for t in tables if len(t)]
     if not full:
         return pd.DataFrame()
-    names = [*KEY, "step", "layer", "steps", "try"]
+    names = [*RUN, "step", "layer", "steps", "try"]
     stacked = pd.concat(full, ignore_index=True)
     return stacked.drop_duplicates([n for n in names if n in stacked], ignore_index=True)

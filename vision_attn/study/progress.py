@@ -39,7 +39,7 @@ def view(console: Console, total: int, done: int) -> View:
 def _name(cell: Cell) -> str:
     c = cell.config
     control = "" if c.control == "none" else f" {c.control}"
-    return f"{cell.label}{control} n={c.size} draw={c.draw} seed={c.seed}"
+    return f"{cell.arm.label}{control} n={c.size} draw={c.draw} seed={c.seed}"
 
 
 def _outcome(result: Result) -> str:

@@ -2,19 +2,38 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import permutations
 from pathlib import Path
 from typing import Any, get_args
 
+import pandas as pd
+
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain
 from vision_attn.study.cells import AS_BEFORE, Cell, key_of, key_start
-from vision_attn.study.config import Protocol
+from vision_attn.study.config import FITTED, Protocol
+from vision_attn.texts import table_text
 from vision_attn.training.run import Control
 
-__all__ = ["Result"]
+__all__ = ["COLUMNS", "RUN", "Result", "read_rows", "rows_of"]
+
+COLUMNS = (
+    "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
+    "val_acc", "test_acc", "train_loss", "test_loss", "gap", "fitted", "seconds",
+    "images_per_second", "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
+)  # fmt: skip
+"""Of results.csv."""
+
+_LATER = ("protocol", "control", "arch", "matched")
+"""Columns that came after the first results."""
+
+RUN = ("model", "size", "protocol", "control", "draw", "seed")
+"""The columns that name a run, by which results.csv is sorted."""
+
+_EARLY = {"protocols": ["steps"], "control": "none"}
+"""What the first runs were, whose results do not say so."""
 
 _PROTOCOLS = [list(p) for n in (1, 2) for p in permutations(get_args(Protocol), n)]
 _HUGE = 1e300
@@ -35,7 +54,7 @@ class Result:
         protocols: those under which the run stands.
         matched: what of it was matched; None where that is not stored.
         measures: how far attention looks, a row a layer and head; None where not measured.
-        config: the run's `RunConfig`, as plain values.
+        config: the run's `RunConfig`, as plain values; empty where it was read from results.csv.
 
     Losses that are not finite are None. A failed run has none of the measured values; a try of
     tuning has none of test images.
@@ -74,21 +93,23 @@ class Result:
         """A cell and what `run` returned, or its status and error where it failed."""
         c = cell.config
         named = {
-            "model": cell.label,
+            "model": cell.arm.label,
             "size": c.size,
             "draw": c.draw,
             "seed": c.seed,
-            "params": cell.cost.params,
-            "flops": cell.cost.flops,
+            "params": cell.arm.cost.params,
+            "flops": cell.arm.cost.flops,
             "protocols": list(cell.protocols),
             "control": c.control,
             "arch": c.model,
-            "matched": cell.matched,
+            "matched": cell.arm.matched,
             "config": plain(asdict(c)),
         }
+        if outcome["status"] == "ok":
+            named["fitted"] = outcome["train_acc"] >= FITTED
         if strange := outcome.keys() - {f.name for f in fields(cls)}:
             raise TypeError(f"a run returned {sorted(strange)}, which Result does not hold")
-        return cls.from_json(json.loads(as_json({**named, **outcome})))
+        return cls.from_json(json.loads(as_json({**outcome, **named})))
 
     @classmethod
     def read(cls, path: Path, data: Mapping[str, Any] | None, *, test: bool = True) -> "Result":
@@ -106,12 +127,12 @@ class Result:
         try:
             text = file.read_text(encoding="utf-8")
             result = cls.from_json(json.loads(text, parse_constant=_no_constant))
+            if test:
+                result._check_tested()
         except OSError as e:
             raise UserError(f"{file} cannot be read: {e.strerror}") from e
         except (ValueError, RecursionError) as e:
             raise UserError(f"{file} is damaged: {e}") from e
-        if test and result.status == "ok" and None in (result.test_acc, result.gap):
-            raise UserError(f"{file} is damaged: test_acc or gap is missing")
         if data is None:
             key, name = key_start(result.model, result.config), path.name.rpartition("-")[0]
         else:
@@ -132,9 +153,35 @@ class Result:
         if not isinstance(value, dict):
             raise UserError(f"it holds {type(value).__name__}; wanted an object")
         config = _config(value.get("config"))
-        early = {"protocols": ["steps"], "control": "none", "arch": config["model"]}
-        row = early | {f.name: value[f.name] for f in fields(cls) if f.name in value}
-        row["config"] = config
+        result = cls._checked({"arch": config["model"], **value, "config": config})
+        facts = {"arch": config["model"], **{n: config[n] for n in ("size", "draw", "seed")}}
+        facts["control"] = config["control"]
+        if result.status == "ok":
+            facts["steps"] = config["steps"]
+        for name, wanted in facts.items():
+            given = getattr(result, name)
+            _want(name, given, given == wanted, f"{wanted}, as its config says")
+        return result
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, str]) -> "Result":
+        """A row of results.csv, of this version or an earlier one; empty cells are left out.
+
+        Raises:
+            UserError: a value of another type or out of its range.
+        """
+        kinds = {f.name: f.metadata.get("kind", str) for f in fields(cls)} | {"fitted": bool}
+        values = {name: _value(text, kinds.get(name, str)) for name, text in row.items()}
+        if "protocol" in values:
+            values["protocols"] = [values.pop("protocol")]
+        result = cls._checked({"arch": values.get("model"), **values, "config": {}})
+        result._check_tested()
+        return result
+
+    @classmethod
+    def _checked(cls, value: Mapping[str, Any]) -> "Result":
+        """Values by field; what is missing from those of an earlier version is filled in."""
+        row = _EARLY | {f.name: value[f.name] for f in fields(cls) if f.name in value}
         for name in ("model", "arch", "control", "status"):
             _want(name, row.get(name), isinstance(row.get(name), str), "text")
         for name, options in (("control", get_args(Control)), ("status", ("ok", "failed"))):
@@ -144,7 +191,7 @@ class Result:
             if "span" in f.metadata:
                 always = f.name in ("size", "draw", "seed", "params", "flops")
                 needed = always or (ok and f.metadata["needed"])
-                row[f.name] = _checked(f.name, row.get(f.name), needed, **_span(f.metadata))
+                row[f.name] = _number_of(f.name, row.get(f.name), needed, **_span(f.metadata))
         _want("fitted", row.get("fitted"), isinstance(row.get("fitted"), bool) or not ok, "a bool")
         for name, needed in (("matched", False), ("subset", ok), ("error", not ok)):
             text = row.get(name)
@@ -154,13 +201,11 @@ class Result:
         _want("protocols", protocols, good, "a list of steps, epochs, or both")
         row["protocols"] = tuple(protocols)
         _check_measures(row.get("measures"))
-        facts = {"arch": config["model"], **{n: config[n] for n in ("size", "draw", "seed")}}
-        facts["control"] = config["control"]
-        if ok:
-            facts["steps"] = config["steps"]
-        for name, wanted in facts.items():
-            _want(name, row[name], row[name] == wanted, f"{wanted}, as its config says")
         return cls(**row)
+
+    def _check_tested(self) -> None:
+        if self.status == "ok" and None in (self.test_acc, self.gap):
+            raise UserError("test_acc or gap is missing")
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for result.json; what was not measured is left out."""
@@ -179,6 +224,48 @@ class Result:
         return [{**row, "protocol": protocol} for protocol in self.protocols]
 
 
+def rows_of(results: Iterable[Result]) -> list[dict[str, Any]]:
+    """Rows of results.csv in its order, one for each protocol that a result stands for."""
+    rows = [row for result in results for row in result.rows()]
+    return sorted(rows, key=lambda row: tuple(row[name] for name in RUN))
+
+
+def read_rows(file: Path) -> list[Result]:
+    """The runs of a results.csv, one a row.
+
+    Raises:
+        UserError: no such table, a missing column, or a row that cannot be believed.
+    """
+    try:
+        table = pd.read_csv(
+            file, dtype=object, keep_default_na=False, na_values=[""], encoding="utf-8"
+        )
+    except (OSError, ValueError) as e:
+        raise UserError(f"{file} cannot be read: {e}") from e
+    if missing := [c for c in COLUMNS if c not in table and c not in _LATER]:
+        raise UserError(f"{file} has no column {missing[0]!r}")
+    results = []
+    for line, row in enumerate(table.to_dict("records"), 2):
+        try:
+            results.append(Result.from_row({str(k): v for k, v in row.items() if pd.notna(v)}))
+        except UserError as e:
+            raise UserError(f"{file} line {line}: {e}") from e
+    return results
+
+
+def _value(text: str, kind: type) -> Any:
+    """What a cell of results.csv holds; a text where it is not of this kind."""
+    if kind is str:
+        return table_text(text)
+    if kind is bool:
+        return {"True": True, "False": False}.get(text, text)
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if kind is int and number.is_integer() else number
+
+
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
@@ -194,7 +281,7 @@ def _span(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {"span": metadata["span"], "kind": metadata["kind"]}
 
 
-def _checked(name: str, value: Any, needed: bool, span: tuple[float, float], kind: type) -> Any:
+def _number_of(name: str, value: Any, needed: bool, span: tuple[float, float], kind: type) -> Any:
     """A number of a kind within its range; None where it may be missing."""
     if value is None and not needed:
         return None
@@ -218,7 +305,7 @@ def _config(value: Any) -> dict[str, Any]:
             _want(f"config.{part}", holder, isinstance(holder, dict), "an object")
         holder.setdefault(last, neutral)
     for name in ("size", "draw", "seed", "steps", "threads"):
-        _checked(f"config.{name}", config.get(name), True, _COUNT, int)
+        _number_of(f"config.{name}", config.get(name), True, _COUNT, int)
     for name in ("model", "control"):
         _want(f"config.{name}", config.get(name), isinstance(config.get(name), str), "text")
     return config

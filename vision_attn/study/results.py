@@ -8,27 +8,23 @@ from typing import Any
 import pandas as pd
 
 from vision_attn.errors import UserError
-from vision_attn.study.result import Result
-from vision_attn.study.runs import complete
-from vision_attn.study.store import COLUMNS, Store, read_log
+from vision_attn.stats.intervals import interval_table
+from vision_attn.study.result import COLUMNS, Result, read_rows, rows_of
+from vision_attn.study.store import Store, read_log
 from vision_attn.study.study_file import check_study, read_study, read_yaml
 from vision_attn.texts import one_line, table_text
 
-__all__ = ["KEY", "LATER", "Stored", "archs", "read", "read_results"]
+__all__ = ["MEASURES", "StoredStudy", "read", "read_results", "select", "summarise"]
 
 _LOG = logging.getLogger(__name__)
 
-KEY = ["model", "size", "draw", "seed", "protocol", "control"]
-"""What names a run."""
-
-LATER = ("protocol", "control", "arch", "matched")
-"""Columns that results of an earlier version lack."""
+MEASURES = ("test_acc", "train_acc", "gap", "test_loss", "train_loss", "loss_gap")
 
 _TUNING = ("model", "size", "try", "lr", "weight_decay", "val_acc", "chosen")
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredStudy:
     """A study read back.
 
     Args:
@@ -48,15 +44,8 @@ class Stored:
     @property
     def archs(self) -> dict[str, str]:
         """Which model each label stands for: `small: vit` of `small=vit`."""
-        return archs(self.results)
-
-
-def archs(results: pd.DataFrame) -> dict[str, str]:
-    """The model that each label of the results stands for, where that is stored."""
-    if "arch" not in results:
-        return {}
-    named = results[results["arch"].notna() & (results["arch"] != "")]
-    return {str(k): str(v) for k, v in zip(named["model"], named["arch"], strict=True)}
+        named = zip(self.results["model"], self.results["arch"], strict=True)
+        return {str(label): str(arch) for label, arch in named}
 
 
 def read_results(root: Path) -> pd.DataFrame:
@@ -68,7 +57,7 @@ def read_results(root: Path) -> pd.DataFrame:
     return _results(root, _believed(root))
 
 
-def read(root: Path) -> Stored:
+def read(root: Path) -> StoredStudy:
     """Everything that is stored of a study; only its results must be there.
 
     What is damaged is left out and logged.
@@ -82,7 +71,7 @@ def read(root: Path) -> Stored:
         training, attention = _training(ok), _attention([result for _, result in ok])
     file = root / "tuning.csv"
     tuning = _table(file, _TUNING) if file.is_file() else pd.DataFrame()
-    return Stored(results, _studies(root), training, attention, tuning)
+    return StoredStudy(results, _studies(root), training, attention, tuning)
 
 
 Cells = list[tuple[Path, Result]]
@@ -104,24 +93,20 @@ def _leave_out(damage: object) -> None:
 
 def _results(root: Path, cells: Cells | None) -> pd.DataFrame:
     if cells is not None:
-        rows = [row for _, result in cells for row in result.rows()]
-        results = pd.DataFrame(rows, columns=list(COLUMNS))
-        results = results.sort_values(_ORDER, ignore_index=True)
+        results = [result for _, result in cells]
     elif (root / "results.csv").is_file():
-        results = _table(root / "results.csv", tuple(c for c in COLUMNS if c not in LATER))
+        results = read_rows(root / "results.csv")
     else:
         raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
-    if not (results["status"] == "ok").any():
+    if not any(result.status == "ok" for result in results):
         raise UserError(f"{root} holds no finished cell yet")
-    return complete(results)
+    return pd.DataFrame(rows_of(results), columns=list(COLUMNS))
 
 
-_ORDER = ["model", "size", "protocol", "control", "draw", "seed"]
-
-_TEXTS = ("model", "status", "subset", "error", "protocol", "control", "arch", "matched", "augment")
+_TEXTS = ("model", "status", "protocol", "control", "augment")
 """Columns that are text, also where it looks like a number."""
 
-_WHOLE = ("size", "draw", "seed", "step", "layer")
+_WHOLE = ("size", "step", "layer")
 
 
 def _table(file: Path, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -145,7 +130,7 @@ def _table(file: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     for name in table:
         if name in _TEXTS:
             table[name] = table[name].map(table_text)
-        elif name not in ("fitted", "chosen"):
+        elif name != "chosen":
             _check_numbers(file, table, str(name))
     if "model" in table and not table["model"].notna().all():
         raise UserError(f"{file} has a row without model")
@@ -237,3 +222,34 @@ def _attention(results: list[Result]) -> pd.DataFrame:
         return pd.DataFrame()
     names = ["model", "protocol", "control", "size", "layer"]
     return pd.DataFrame(rows).groupby(names, sort=True).mean(numeric_only=True).reset_index()
+
+
+def select(results: pd.DataFrame, protocol: str, control: str) -> pd.DataFrame:
+    """The finished runs of one protocol and control."""
+    return results[
+        (results["status"] == "ok")
+        & (results["protocol"] == protocol)
+        & (results["control"] == control)
+    ]
+
+
+def summarise(results: pd.DataFrame) -> pd.DataFrame:
+    """One row a (model, protocol, control, size): draws, share of fitted runs, each measure.
+
+    Seeds of a draw are averaged first, since they share its images. Failed cells do not count.
+    `gap` and `loss_gap` are train minus test. A measure that the results do not have is left out.
+    """
+    good = results[results["status"] == "ok"]
+    if {"train_loss", "test_loss"} <= set(good):
+        good = good.assign(loss_gap=good["train_loss"] - good["test_loss"])
+    measures = [m for m in MEASURES if m in good]
+    good = good.astype(dict.fromkeys(measures, float) | {"fitted": bool})
+    keys = ["model", "protocol", "control", "size"]
+    draws = good.groupby([*keys, "draw"])[measures].mean().reset_index()
+    table = interval_table(draws, keys, measures)
+    facts = good.groupby(keys, as_index=False).agg(
+        fitted=("fitted", "mean"), params=("params", "first"), flops=("flops", "first")
+    )
+    for place, name in enumerate(("fitted", "params", "flops"), len(keys) + 1):
+        table.insert(place, name, facts[name])
+    return table

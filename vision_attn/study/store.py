@@ -19,24 +19,16 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text, writing
 from vision_attn.study.cells import Cell, Plan
-from vision_attn.study.config import Study
-from vision_attn.study.result import Result
+from vision_attn.study.result import COLUMNS, Result, rows_of
 from vision_attn.study.study_file import covers, identity, read_study, refuse_other, starts
 from vision_attn.texts import one_line, table_cell
 
-__all__ = ["COLUMNS", "Store", "read_log"]
+__all__ = ["Store", "read_log"]
 
 _LOG = logging.getLogger(__name__)
-
-COLUMNS = (
-    "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
-    "val_acc", "test_acc", "train_loss", "test_loss", "gap", "fitted", "seconds",
-    "images_per_second", "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
-)  # fmt: skip
 
 
 class Store:
@@ -49,7 +41,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root, self.cells = root, root / "cells"
 
-    def check(self, study: Study, plan: Plan, source: Source) -> None:
+    def check(self, plan: Plan) -> None:
         """Refuse a directory that holds another configuration, or something else altogether."""
         stored = read_study(self.root)
         try:
@@ -59,9 +51,9 @@ class Store:
         if not empty:
             raise UserError(f"out {self.root} exists and is no study; choose a new directory")
         if stored is not None:
-            refuse_other(self.root, stored, identity(study, plan, source))
+            refuse_other(self.root, stored, identity(plan))
         labels: dict[str, str] = {}
-        for label in (*(stored or {"args": {}})["args"], *plan.args):
+        for label in (*(stored or {"args": {}})["args"], *plan.arms):
             other = labels.setdefault(normalize("NFKC", label).casefold(), label)
             if other != label:
                 raise UserError(
@@ -70,9 +62,9 @@ class Store:
                 )
 
     @contextmanager
-    def open(self, study: Study, plan: Plan, source: Source) -> Iterator[None]:
+    def open(self, plan: Plan) -> Iterator[None]:
         """Hold the directory for one process: write study.yaml, clear what a crash left."""
-        self.check(study, plan, source)
+        self.check(plan)
         with writing(self.cells):
             self.cells.mkdir(parents=True, exist_ok=True)
         with writing(self.root / ".lock"):
@@ -86,16 +78,17 @@ class Store:
                     for left in cells.glob(".tmp-*"):
                         _remove(left)
             stored = read_study(self.root) or {"args": {}}
-            text = identity(study, plan, source)
+            text = identity(plan)
             text["args"] = stored["args"] | text["args"]
             for name, value in stored.get("identity", {}).get("budget", {}).items():
                 text["identity"]["budget"][name] = text["identity"]["budget"].get(name) or value
-            start = plain(asdict(study))
+            start = plain(asdict(plan.study))
             text["starts"] = [s for s in starts(stored) if not covers(start, s)]
             if not any(covers(s, start) for s in text["starts"]):
                 text["starts"].append(start)
             text["costs"] = stored.get("costs", {}) | {
-                m: {**asdict(c), "matched": plan.matched[m]} for m, c in plan.costs.items()
+                label: {**asdict(arm.cost), "matched": arm.matched}
+                for label, arm in plan.arms.items()
             }
             text["versions"] = {
                 p: version(p) for p in ("torch", "torchvision", "timm", "lightning")
@@ -114,16 +107,22 @@ class Store:
         if not os.path.lexists(path):
             return None
         result = Result.read(path, None, test=test)
-        same = result.model == cell.label and result.config == plain(asdict(cell.config))
+        same = result.model == cell.arm.label and result.config == plain(asdict(cell.config))
         if not same:
             raise UserError(f"{path / 'result.json'} is damaged: it is of another configuration")
+        if result.subset not in (None, cell.subset):
+            raise UserError(
+                f"{path / 'result.json'} is of other training images (subset {result.subset}) than"
+                f" are dealt now ({cell.subset})"
+            )
         read_log(path)
         return result
 
     def done(self, cell: Cell, *, measure: bool = False, test: bool = True) -> bool:
         """Whether a whole result with status ok is there; a failed or damaged one is run again.
 
-        With `measure`, one without measures is run again too. What is damaged is logged.
+        With `measure`, so is one of a model with attention that has no measures. What is damaged,
+        or of other images than are dealt now, is logged.
         """
         try:
             result = self.result(cell, test=test)
@@ -132,7 +131,7 @@ class Store:
             return False
         if result is None or result.status != "ok":
             return False
-        return not measure or result.measures is not None
+        return not (measure and cell.arm.attends) or result.measures is not None
 
     def stand_for(self, cell: Cell) -> None:
         """Note in a finished cell's result the protocols of `cell` that it does not name yet."""
@@ -173,10 +172,8 @@ class Store:
         return results, damages
 
     def rows(self) -> list[dict[str, Any]]:
-        """Rows for results.csv in a fixed order, one for each protocol that a result stands for."""
-        rows = [row for _, result in self.read()[0] for row in result.rows()]
-        names = ("model", "size", "protocol", "control", "draw", "seed")
-        return sorted(rows, key=lambda r: tuple(r[name] for name in names))
+        """Rows of results.csv."""
+        return rows_of(result for _, result in self.read()[0])
 
     def write_results(self) -> list[dict[str, Any]]:
         """results.csv from the cells, and its rows."""

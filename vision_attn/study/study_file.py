@@ -7,11 +7,9 @@ from typing import Any
 
 import yaml
 
-from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.files import plain
 from vision_attn.study.cells import Plan
-from vision_attn.study.config import Study
 
 __all__ = ["check_study", "covers", "identity", "read_study", "read_yaml", "refuse_other", "starts"]
 
@@ -25,8 +23,9 @@ _SETS, _COUNTS = ("models", "sizes", "controls"), ("draws", "seeds", "checkpoint
 """Parts of a start by which one covers another."""
 
 
-def identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
+def identity(plan: Plan) -> dict[str, Any]:
     """What must not change within a directory: all that decides a result beside the grid's axes."""
+    study, source = plan.study, plan.source
     kept = {k: v for k, v in asdict(study).items() if k not in GROWS}
     if not study.tune:
         del kept["tune"], kept["tuning"]
@@ -37,8 +36,8 @@ def identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
         "val_fraction": study.data.val_fraction,
     }
     args = {
-        k: v | ({} if study.archs[k] == k else {"arch": study.archs[k]})
-        for k, v in plan.args.items()
+        label: arm.args | ({} if arm.arch == label else {"arch": arm.arch})
+        for label, arm in plan.arms.items()
     }
     return {"identity": plain(kept), "args": plain(args)}
 

@@ -1,7 +1,7 @@
 """Tuning with equal means: the same tries for every model and size, chosen on validation images."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,14 +9,15 @@ import pandas as pd
 from scipy.stats import qmc
 
 from vision_attn.data.augment import AugmentConfig
-from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.files import write_text, writing
 from vision_attn.study.cells import Cell, Plan, with_config
 from vision_attn.study.config import Study
+from vision_attn.study.result import Result
 from vision_attn.study.store import Store
 from vision_attn.texts import csv_text
 from vision_attn.training.optim import OptimConfig
+from vision_attn.training.run import RunConfig
 
 __all__ = ["settings", "tune"]
 
@@ -46,50 +47,43 @@ def settings(study: Study) -> list[tuple[OptimConfig, AugmentConfig]]:
     return made
 
 
-def tune(
-    study: Study,
-    made: Plan,
-    source: Source,
-    store: Store,
-    run: Callable[[list[Cell], Store], int],
-) -> Plan:
+def tune(plan: Plan, store: Store, run: Callable[[Plan, Store], object]) -> Plan:
     """The plan with the settings that won: N tries a (model, size, budget, control), on draw 0.
 
-    Tries are kept under DIR/tuning and taken up again; tuning.csv lists them and who won. `run`
-    runs cells into a store without looking at test images. The best validation accuracy wins, then
-    the lower validation loss, then the earlier try.
+    Tries are kept under DIR/tuning and taken up again; tuning.csv lists them and who won. The best
+    validation accuracy wins, then the lower validation loss, then the earlier try.
+
+    Args:
+        run: runs the cells of a plan into a store without looking at test images.
 
     Raises:
         UserError: every try of one model and size failed.
     """
-    tries = settings(study)
     under = Store(store.root / "tuning")
     with writing(under.cells):
         under.cells.mkdir(parents=True, exist_ok=True)
-    first = {_group(c): c for c in made.cells if (c.config.draw, c.config.seed) == (0, 0)}
-    cells = {
-        group: [with_config(c, source, optim=optim, augment=augment) for optim, augment in tries]
+    first = {_group(c): c for c in plan.cells if (c.config.draw, c.config.seed) == (0, 0)}
+    tries = {
+        group: [
+            with_config(c, plan.source, optim=optim, augment=augment)
+            for optim, augment in settings(plan.study)
+        ]
         for group, c in first.items()
     }
-    every = {c.key: c for group in cells.values() for c in group}
-    run(list(every.values()), under)
+    every = {c.key: c for cells in tries.values() for c in cells}
+    run(replace(plan, cells=list(every.values())), under)
     rows: list[dict[str, Any]] = []
-    won: dict[Group, Cell] = {}
-    for group, candidates in cells.items():
-        results = [under.result(c, test=False) for c in candidates]
-        scores = {
-            i: (r.val_acc, -math.inf if r.val_loss is None else -r.val_loss, -i)
-            for i, r in enumerate(results)
-            if r is not None and r.status == "ok"
-        }
-        if not scores:
+    winners: dict[Group, RunConfig] = {}
+    for group, cells in tries.items():
+        results = [under.result(c, test=False) for c in cells]
+        best = _best(results)
+        if best is None:
             raise UserError(
-                f"all {len(tries)} tries of {group[0]} at {group[1]} images failed;"
+                f"all {len(cells)} tries of {group[0]} at {group[1]} images failed;"
                 f" {under.cells} says why"
             )
-        best = max(scores, key=lambda i: scores[i])
-        won[group] = candidates[best]
-        for i, (cell, result) in enumerate(zip(candidates, results, strict=True)):
+        winners[group] = cells[best].config
+        for i, (cell, result) in enumerate(zip(cells, results, strict=True)):
             config = cell.config
             rows.append(
                 dict(zip(COLUMNS, group, strict=False))
@@ -100,17 +94,26 @@ def tune(
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     write_text(store.root / "tuning.csv", csv_text(table, lineterminator="\n"))
     tuned = [
-        with_config(
-            c, source, optim=won[_group(c)].config.optim, augment=won[_group(c)].config.augment
-        )
-        for c in made.cells
+        with_config(c, plan.source, optim=winner.optim, augment=winner.augment)
+        for c in plan.cells
+        for winner in [winners[_group(c)]]
     ]
-    return replace(made, cells=tuned)
+    return replace(plan, cells=tuned)
+
+
+def _best(results: Sequence[Result | None]) -> int | None:
+    """Which try wins; None where all failed."""
+    scores = {
+        i: (r.val_acc, -math.inf if r.val_loss is None else -r.val_loss, -i)
+        for i, r in enumerate(results)
+        if r is not None and r.status == "ok"
+    }
+    return max(scores, key=lambda i: scores[i], default=None)
 
 
 def _group(cell: Cell) -> Group:
     c = cell.config
-    return cell.label, c.size, c.steps, c.control
+    return cell.arm.label, c.size, c.steps, c.control
 
 
 def _between(span: tuple[float, float], share: float) -> float:

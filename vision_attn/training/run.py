@@ -27,9 +27,6 @@ from vision_attn.training.optim import OptimConfig
 
 __all__ = ["Control", "RunConfig", "check_precision", "measure", "refusing", "run"]
 
-FITTED = 0.99
-"""Train accuracy from which a run counts as fitted."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -144,7 +141,6 @@ def run(
         "val_acc": val["acc"],
         "train_loss": train["loss"],
         "val_loss": val["loss"],
-        "fitted": train["acc"] >= FITTED,
         "seconds": seconds,
         "images_per_second": config.steps * batch / seconds,
         "size": n,
