@@ -164,9 +164,6 @@ TABLES: dict[str, Table] = {
     "compare": COMPARE,
     "budget": STUDY,
     "fit": FIT,
-    "validate": FIT,
-    "test": FIT,
-    "predict": FIT,
     "diagnose": DIAGNOSE,
     "explain": EXPLAIN,
     "plot": {},
@@ -352,7 +349,7 @@ def nothing_works() -> Iterator[None]:
         "vision_attn.compare.report.report",
         "vision_attn.explain.view.explain",
         "vision_attn.explain.diagnostics.diagnose",
-        "vision_attn.training.cli.ClassifierCLI._run_subcommand",
+        "vision_attn.commands.lightning.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download
     )
     with contextlib.ExitStack() as stack:

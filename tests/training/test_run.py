@@ -119,10 +119,10 @@ def test_what_the_result_says(source: Source, first: tuple[dict[str, Any], Path]
 def test_fitted_from_99_of_100(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: int, fitted: bool
 ) -> None:
-    def measure(*_: object) -> dict[str, float]:
+    def evaluate(*_: object) -> dict[str, float]:
         return {"acc": torch.tensor(right / 100).item(), "loss": 1.0}
 
-    monkeypatch.setattr("vision_attn.training.run.measure", measure)
+    monkeypatch.setattr("vision_attn.training.run.evaluate", evaluate)
     assert run(replace(CONFIG, steps=1), source, tmp_path)["fitted"] is fitted
 
 

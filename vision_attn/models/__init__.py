@@ -1,7 +1,7 @@
 """Image classifiers by name: ours (registered with timm as `vision_attn_*`) and any `timm:NAME`."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,7 +17,7 @@ from vision_attn.models.linear import LinearClassifier
 from vision_attn.models.local_vit import LocalVisionTransformer
 from vision_attn.models.probe import check_runs
 from vision_attn.models.vit import VisionTransformer
-from vision_attn.ops.checks import check_memory, check_pair, check_whole
+from vision_attn.ops.checks import check_memory, check_pair, check_whole, weight_sources
 
 __all__ = [
     "ConvInitVisionTransformer",
@@ -105,18 +105,16 @@ def _said(e: BaseException) -> str:
     return f"cannot be built: {lines[0] if lines else type(e).__name__}"
 
 
-_SOURCES = ("pretrained", "checkpoint", "cache_dir", "hf_hub")
 _OTHERS = ("features_only", "scriptable", "exportable", "no_jit")
 
 
 def _check_args(entry: str, given: dict[str, Any], args: dict[str, Any]) -> None:
     """A UserError for what no model of a study may be given, before anything is built."""
-    for key in _keys(args):
-        if key.startswith(_SOURCES) or key.endswith("_overlay"):
-            raise UserError(
-                f"argument {key!r} names a source of trained weights, and models are built"
-                " untrained; take it out"
-            )
+    for key in weight_sources(args):
+        raise UserError(
+            f"argument {key!r} names a source of trained weights, and models are built untrained;"
+            " take it out"
+        )
     for key in args:
         if key in given:
             raise UserError(f"{key} comes from the data, it is not set by hand")
@@ -152,14 +150,3 @@ def _arguments(entry: str) -> dict[str, Any] | None:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
     return known
-
-
-def _keys(args: Any) -> Iterator[str]:
-    """Every key of a tree of mappings and lists."""
-    if isinstance(args, Mapping):
-        for key, value in args.items():
-            yield str(key)
-            yield from _keys(value)
-    elif isinstance(args, list | tuple):
-        for value in args:
-            yield from _keys(value)
