@@ -40,6 +40,8 @@ LEAST = {
 }
 """What Lightning takes without a look, and divides by."""
 
+LOGGER = "lightning.pytorch.loggers.CSVLogger"
+
 SEARCHES = ("best", "last", "hpc", "registry")
 """Words for which Lightning looks for a file itself, and goes on without one."""
 
@@ -70,7 +72,7 @@ class ClassifierCLI(LightningCLI):
             },
             trainer_defaults={
                 "logger": {
-                    "class_path": "lightning.pytorch.loggers.CSVLogger",
+                    "class_path": LOGGER,
                     "init_args": {"save_dir": "runs", "name": "fit"},
                 },
                 "max_epochs": 50,
@@ -105,7 +107,9 @@ class ClassifierCLI(LightningCLI):
         _check_ranges(options)
         self.config = parser.parse_args(args)
         logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # `Seed set to 0`
-        typed = parser.parse_args(args, defaults=False)[command].get("model", Namespace())
+        # without a class, as by default, the logger's options mean nothing
+        words = [command, f"--trainer.logger={LOGGER}", *line]
+        typed = parser.parse_args(words, defaults=False)[command].get("model", Namespace())
         self.check_model(command, typed)
         self.saved = _checkpoint(options.get("ckpt_path"), command)
         if self.saved is None:
