@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from shared import TINY_VIT
 
 from vision_attn.data.sources import DataConfig, Source, load
@@ -58,3 +59,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield window
     finally:
         window.quit()
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Torch on one CPU thread, as a study's runs; sums in the last digit depend on the number."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -20,12 +20,12 @@ import pandas as pd
 from vision_attn.stats.intervals import interval
 from vision_attn.stats.multiplier import crossing, data_multiplier
 from vision_attn.stats.paired import differences, error_ratio, protocol_split
-from vision_attn.stats.power_law import errors_of, fit_law, reliance
+from vision_attn.stats.power_law import errors_of, fit_law
 
 SIZES = np.array([250, 500, 1000, 2500, 5000, 10000, 30000])
 TIMES, MEETS = 2.5, 1500
-SHOWN, AT = 1000, 10000
-"""Size at which a single size is judged, and size of the reliance."""
+SHOWN = 1000
+"""Size at which a single size is judged."""
 
 Law = Callable[[float], float]
 Limits = tuple[float, float, float]
@@ -86,10 +86,6 @@ def judged(draws: int, rng: np.random.Generator, resamples: int) -> Iterator[tup
     for name, count, held in (("7 sizes", 7, 0), ("5 sizes", 7, 2)):
         law = fit_law(sizes[:count], errors[:, :count], hold_out=held, resamples=resamples)
         yield f"exponent b, {name}", (0.4, law.b_low, law.b_high)
-        far = reliance(law, AT)
-        yield f"error at 10,000, {name}", (cnn(AT), far.error_low, far.error_high)
-        beta = 2 * 0.4 * 4 * AT**-0.4
-        yield f"reliance at 10,000, {name}", (beta, far.beta_low, far.beta_high)
         for f in law.forecast:
             yield f"forecast at {f.size:,}", (f.observed, f.low, f.high)
     alone = fit_law(sizes, errors[0], hold_out=0, resamples=resamples)

@@ -75,5 +75,5 @@ def test_shuffled_labels_are_dealt_by_draw(source: Source, index: NDArray[np.int
 def test_streamed_images_cannot_be_permuted() -> None:
     files, labels = Files(("a", "b"), 1, (5, 7)), np.arange(2)
     source = Source("folder", ("a", "b"), True, files, labels, files, labels)
-    with pytest.raises(UserError, match=r"control permuted .* raise data.memory_mb"):
+    with pytest.raises(UserError, match=r"permuted .* raise data.memory_mb"):
         controlled(source, "permuted", labels, 0)

@@ -44,7 +44,7 @@ def nothing_works() -> Iterator[None]:
         "vision_attn.report.write.report",
         "vision_attn.explain.inspection.explain",
         "vision_attn.claims.run.diagnose",
-        "vision_attn.training.cli.ClassifierCLI._run_subcommand",
+        "vision_attn.commands.lightning.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download
     )
     with contextlib.ExitStack() as stack:

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.stats.multiplier import crossing, data_multiplier
-from vision_attn.stats.power_law import errors_of, fit_law, profile, reliance
+from vision_attn.stats.power_law import errors_of, fit_law, profile
 from vision_attn.stats.resample import draws_of, falling, resample_means
 
 SIZES = np.array([100, 200, 500, 1000, 3000, 10000])
@@ -224,17 +224,6 @@ def test_too_little_for_a_law() -> None:
         fit_law(*errors_of(made({"vit": lambda n: n**-0.5}), "cnn"))
     with pytest.raises(UserError, match=r"above 0, got 0;"):
         fit_law(SIZES, [0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
-
-
-def test_reliance_is_the_slope_against_the_root_of_n() -> None:
-    law = fit_law(SIZES, np.stack([3 * SIZES**-0.35 + 0.04] * 3), hold_out=0)
-    got = reliance(law, 1000)
-    beta = 2 * 0.35 * 3 * 1000**-0.35
-    np.testing.assert_allclose(got[:4], (1000, *[3 * 1000**-0.35 + 0.04] * 3), rtol=1e-4)
-    np.testing.assert_allclose(got[4:], [beta] * 3, rtol=2e-3)
-    # the error is linear in n^-1/2 to first order: e_n + (sqrt(n / m) - 1) beta_n
-    m = 1000 * 1.001
-    assert_close(float(law(m)), got.error + ((1000 / m) ** 0.5 - 1) * got.beta, atol=1e-7, rtol=0)
 
 
 # Data multiplier

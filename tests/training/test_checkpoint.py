@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,10 @@ from vision_attn.training.checkpoint import read_checkpoint
 from vision_attn.training.classifier import Classifier
 
 # Lightning's advice on worker counts and log intervals
-pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:::lightning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 TINY: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
 QUIET = "--trainer.accelerator cpu --trainer.enable_progress_bar false"
@@ -33,13 +35,10 @@ MODEL = f"--model.args '{json.dumps(TINY)}'"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory, and one thread, as a study's runs have."""
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tmp_path
-    torch.set_num_threads(threads)
+    return tmp_path
 
 
 def folder(root: Path, classes: str, light: int = 0, side: int = 8) -> Path:

@@ -18,6 +18,7 @@ from vision_attn.training.classifier import Classifier
 
 # Lightning's advice on worker counts and log intervals
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:::lightning"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker"),  # on one core
 ]

@@ -41,6 +41,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Options that name the weights of one update."""
+    root = tmp_path_factory.mktemp("trained")
+    line = f"fit --trainer.max_steps 1 --trainer.default_root_dir {root} --trainer.logger false"
+    assert command(line) == 0
+    (path,) = root.rglob("*.ckpt")
+    return f"--ckpt_path {path}"
+
+
 def command(line: str) -> int:
     return main(shlex.split(f"{line} {LINE}"))
 
@@ -53,23 +63,45 @@ def files(root: Path) -> set[str]:
     ("line", "wanted"),
     [
         ("fit --trainer.precision 16-mixed", "precision 16-mixed cannot be had on this cpu"),
-        ("test --trainer.precision 16", "precision 16 cannot be had on this cpu"),
+        ("test {trained} --trainer.precision 16", "precision 16 cannot be had on this cpu"),
         ("fit --trainer.precision transformer-engine", "trainer: Requirement"),
         ("fit --trainer.limit_train_batches 0", "trainer.limit_train_batches is 0"),
         ("fit --trainer.max_epochs 0", "trainer.max_epochs is 0"),
         ("fit --trainer.max_steps 0", "trainer.max_steps is 0"),
-        ("predict --trainer.devices 2", "predict on 2 devices; use --trainer.devices 1"),
+        ("predict {trained} --trainer.devices 2", "predict on 2 devices; use --trainer.devices 1"),
         ("fit --trainer.barebones true", "trainer: `Trainer(barebones=True"),
     ],
 )
 def test_case_54_63_what_cannot_be_is_one_line(
+    here: Path, trained: str, capsys: pytest.CaptureFixture[str], line: str, wanted: str
+) -> None:
+    capsys.readouterr()
+    assert command(line.format(trained=trained)) == 2
+    said = capsys.readouterr().err
+    assert wanted in said.splitlines()[-1]
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("test", "test has no weights to measure; give --ckpt_path"),
+        ("validate", "validate has no weights to measure; give --ckpt_path"),
+        ("predict", "predict has no weights to measure; give --ckpt_path"),
+        ("fit --ckpt_path hpc", "ckpt_path hpc names no file; give the file of a checkpoint"),
+        ("fit --ckpt_path last", "ckpt_path last names no file; give the file of a checkpoint"),
+        ("fit --ckpt_path registry:a", "ckpt_path registry:a names no file; give the file"),
+        ("test --ckpt_path best", "ckpt_path best names no file; give the file of a checkpoint"),
+    ],
+)
+def test_weights_come_from_a_file(
     here: Path, capsys: pytest.CaptureFixture[str], line: str, wanted: str
 ) -> None:
     capsys.readouterr()
     assert command(line) == 2
-    said = capsys.readouterr().err
-    assert wanted in said.splitlines()[-1]
-    assert "Traceback" not in said
+    (said,) = capsys.readouterr().err.splitlines()
+    assert wanted in said
+    assert list(here.iterdir()) == []
 
 
 def test_case_54_compare_refuses_a_precision_before_any_work(
@@ -176,20 +208,20 @@ def test_case_63_on_the_command_line(here: Path) -> None:
 
 
 def test_case_63_predictions_of_the_first_images(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, trained: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command("predict --trainer.limit_predict_batches 1") == 0
+    assert command(f"predict {trained} --trainer.limit_predict_batches 1") == 0
     (path,) = here.glob("runs/fit/*/predictions.csv")
     table = pd.read_csv(path)
     assert table["image"].tolist() == list(range(500))
     labels = ImageData("digits").source.test_labels
     assert table["label"].tolist() == labels[:500].tolist()
     before = files(here)
-    assert command("predict --trainer.fast_dev_run true") == 0
+    assert command(f"predict {trained} --trainer.fast_dev_run true") == 0
     assert (
         "predictions of 500 images; with fast_dev_run no file is written" in capsys.readouterr().out
     )
-    assert command("predict --trainer.limit_predict_batches 0") == 0
+    assert command(f"predict {trained} --trainer.limit_predict_batches 0") == 0
     assert files(here) - before <= {"config.yaml", "hparams.yaml"}
     capsys.readouterr()
     assert command("fit --trainer.logger.version 0") == 2
@@ -197,11 +229,11 @@ def test_case_63_predictions_of_the_first_images(
     assert "version_0 holds a run already; choose another trainer.logger version" in said
 
 
-def test_case_63_no_logger_no_files_however_often(here: Path) -> None:
+def test_case_63_no_logger_no_files_however_often(here: Path, trained: str) -> None:
     for part in ("test", "test", "validate"):
-        assert command(f"{part} --trainer.logger false") == 0
-    assert command("test --trainer.limit_test_batches 0 --trainer.logger false") == 0
-    assert command("test --trainer.fast_dev_run true") == 0
+        assert command(f"{part} {trained} --trainer.logger false") == 0
+    assert command(f"test {trained} --trainer.limit_test_batches 0 --trainer.logger false") == 0
+    assert command(f"test {trained} --trainer.fast_dev_run true") == 0
     assert list(here.iterdir()) == []
 
 

@@ -2,21 +2,21 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import lightning as L
 import torch
-import torch.nn.functional as F
-from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
 
 from vision_attn.claims.common import Settings, one_thread
-from vision_attn.data.folder import Files
+from vision_attn.data.controls import map_images
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.explain.measures import some_images
-from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.tokens import image_to_patches, patches_to_image
+from vision_attn.training.classifier import Classifier
+from vision_attn.training.run import quiet
 
 __all__ = ["WIDTH", "Key", "Models", "permute_patches", "reorder_patches"]
 
@@ -71,22 +71,9 @@ class Models:
         """The random order of patches of a repeat: (N,)."""
         return torch.randperm(self.tokens, generator=torch.Generator().manual_seed(seed))
 
-    def start(self, key: Key) -> VisionTransformer:
+    def start(self, key: Key) -> nn.Module:
         """The model before its first update, in eval mode."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key.seed)
-            model = VisionTransformer(
-                self.source.img_size,
-                self.patch,
-                self.source.in_chans,
-                len(self.source.classes),
-                embed_dim=WIDTH,
-                depth=DEPTH,
-                num_heads=key.heads,
-                scale=key.scale,
-                pos_embed=key.positions,  # type: ignore[arg-type]
-            )
-        return model.to(self.device).eval()
+        return self._classifier(key).model.to(self.device).eval()
 
     def trained(self, key: Key) -> tuple[nn.Module, float]:
         """The model after `settings.steps` updates, in eval mode, and its test accuracy."""
@@ -96,11 +83,37 @@ class Models:
                 f"{self.source.name}: training with {key.heads} heads, scale {scale}, positions"
                 f" {key.positions}{', patches shuffled' * key.shuffled}, seed {key.seed}"
             )
-            data = self.data(key)
-            with one_thread():  # at this size more hardly help
-                model = train(self.start(key), self.batches(data), self.settings.steps, self.device)
+            data, module = self.data(key), self._classifier(key)
+            with one_thread(), quiet():  # at this size more threads hardly help
+                trainer = L.Trainer(
+                    max_steps=self.settings.steps,
+                    max_epochs=-1,
+                    accelerator=self.device.type,
+                    devices=1,
+                    logger=False,
+                    enable_checkpointing=False,
+                    enable_progress_bar=False,
+                    enable_model_summary=False,
+                )
+                trainer.fit(module, data.train_dataloader())
+                model = module.model.to(self.device).eval()
                 self._trained[key] = model, self.accuracy(model, data)
         return self._trained[key]
+
+    def _classifier(self, key: Key) -> Classifier:
+        args = {
+            "patch_size": self.patch, "embed_dim": WIDTH, "depth": DEPTH, "num_heads": key.heads,
+            "scale": key.scale, "pos_embed": key.positions,
+        }  # fmt: skip
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(key.seed)
+            return Classifier(
+                "vit",
+                args,
+                img_size=self.source.img_size,
+                in_chans=self.source.in_chans,
+                num_classes=len(self.source.classes),
+            )
 
     def data(self, key: Key) -> ImageData:
         """Its images, shuffled where the key says so."""
@@ -108,10 +121,6 @@ class Models:
         return ImageData(
             source=source, batch_size=64, seed=key.seed, batches_per_epoch=self.settings.steps
         )
-
-    def batches(self, data: ImageData) -> list[tuple[Tensor, Tensor]]:
-        """Training batches, on the CPU."""
-        return list(data.train_dataloader())
 
     def images(self) -> Tensor:
         """Some test images, the same ones each time, on the device: (B, C, h, w)."""
@@ -128,41 +137,9 @@ class Models:
         return right / total
 
 
-def train(
-    model: nn.Module,
-    batches: list[tuple[Tensor, Tensor]],
-    steps: int,
-    device: torch.device,
-    lr: float = 1e-3,
-) -> nn.Module:
-    """AdamW with a tenth of warm-up and a cosine, in place; the model in eval mode."""
-    skip: set[str] = getattr(model, "no_weight_decay", set)()
-    groups = param_groups_weight_decay(model, 0.05, no_weight_decay_list=skip)
-    optimizer = torch.optim.AdamW(groups, lr=lr)
-    rise = max(steps // 10, 1)
-    model.train()
-    for i, (x, y) in enumerate(batches):
-        rate = min((i + 1) / (rise + 1), 0.5 + 0.5 * math.cos(math.pi * max(i - rise, 0) / steps))
-        for group in optimizer.param_groups:
-            group["lr"] = lr * rate
-        loss = F.cross_entropy(model(x.to(device)), y.to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.eval()
-
-
 def permute_patches(source: Source, order: Tensor) -> Source:
     """The same images with their patches in another order, the same for all: `order` (N,)."""
-
-    def move(images: Tensor | Files) -> Tensor:
-        if isinstance(images, Files):
-            raise UserError("images left on disk cannot be permuted; raise data.memory_mb")
-        return reorder_patches(images, order)
-
-    return replace(
-        source, train_images=move(source.train_images), test_images=move(source.test_images)
-    )
+    return map_images(source, lambda images: reorder_patches(images, order))
 
 
 def reorder_patches(images: Tensor, order: Tensor) -> Tensor:

@@ -1,25 +1,35 @@
-"""The commands fit, validate, test and predict; a mistake in them becomes one line."""
+"""The commands fit, validate, test and predict, by LightningCLI; a mistake becomes one line.
 
+Without a class path the model is a `Classifier` and the data `ImageData`. A configuration may name
+other classes by `class_path`, as configs/dense.yaml does. Sizes and classes come from the data.
+"""
+
+import logging
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentError
+import lightning as L
+import torch
+import yaml
+from jsonargparse import ArgumentError, Namespace
+from jsonargparse.typing import register_type
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from vision_attn.commands.arguments import checked, one_line
 from vision_attn.commands.strict import config_files, set_strict_yaml
+from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
-from vision_attn.training.cli import AnyCLI, ClassifierCLI, names_class
+from vision_attn.training.checkpoint import SHAPE, Checkpoint, read_checkpoint
+from vision_attn.training.classifier import Classifier, PredictionsCSV
+from vision_attn.training.run import check_precision, refusing
 
-__all__ = ["lightning"]
+__all__ = ["AnyCLI", "ClassifierCLI", "lightning"]
 
 SEEDS = 2**32
 """NumPy's; Lightning's own message has no name in it."""
-
-
-FROM_DATA = ("in_chans", "img_size", "num_classes")
 
 LEAST = {
     "accumulate_grad_batches": 1,
@@ -30,56 +40,241 @@ LEAST = {
 }
 """What Lightning takes without a look, and divides by."""
 
+LOGGER = "lightning.pytorch.loggers.CSVLogger"
 
-class _Checked(LightningCLI):
-    """What Lightning and jsonargparse say of a mistake, in one line."""
+SEARCHES = ("best", "last", "hpc", "registry")
+"""Words for which Lightning looks for a file itself, and goes on without one."""
+
+
+class ClassifierCLI(LightningCLI):
+    """LightningCLI over `Classifier` and `ImageData`.
+
+    Checkpoints are loaded with `weights_only=True`, whatever their origin.
+    """
+
+    classes: tuple[type[L.LightningModule], type[L.LightningDataModule]] = (Classifier, ImageData)
+    subclasses = False
+
+    def __init__(self, args: Sequence[str]) -> None:
+        model, data = self.classes
+        # an argument of callbacks, which else is not text in the saved configuration
+        register_type(torch.device, fail_already_registered=False)
+        super().__init__(
+            model,
+            data,
+            subclass_mode_model=self.subclasses,
+            subclass_mode_data=self.subclasses,
+            args=list(args),
+            parser_kwargs={
+                "exit_on_error": False,
+                "parser_mode": "strict_yaml",
+                "allow_abbrev": False,
+            },
+            trainer_defaults={
+                "logger": {
+                    "class_path": LOGGER,
+                    "init_args": {"save_dir": "runs", "name": "fit"},
+                },
+                "max_epochs": 50,
+                "callbacks": [] if self.subclasses else [PredictionsCSV()],
+                "use_distributed_sampler": False,  # ImageData deals out its own batches
+            },
+            seed_everything_default=0,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The model takes its shape from the data."""
+        model = "model.init_args" if self.subclasses else "model"
+        for name in SHAPE:
+            parser.link_arguments(f"data.{name}", f"{model}.{name}", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Values of the command line, above those of the checkpoint, above the defaults.
+
+        Lightning's own warns when the process has a command line, which ours has.
+        """
         command, *line = args
         for file, content in config_files(line).items():
             model = content.get("model", {})
-            for name in FROM_DATA:
+            for name in SHAPE:
                 if isinstance(model, dict) and name in model:  # jsonargparse passes over it
                     raise UserError(
                         f"config {file}: model.{name} comes from the data, it is not set by hand"
                     )
-        given = checked(
+        options = checked(
             self._parser(command), line, lambda line: parser.parse_args([command, *line])[command]
         )
-        super().parse_arguments(parser, args)
-        seed = given.get("seed_everything")
-        if isinstance(seed, int) and not 0 <= seed < SEEDS:
-            raise UserError(f"seed_everything is {seed}; wanted 0 to {SEEDS - 1}")
-        for name, least in LEAST.items():
-            value = given.get(f"trainer.{name}")
-            if value is not None and not least <= value < math.inf:
-                raise UserError(f"trainer.{name} is {value}; wanted {least} or more")
+        _check_ranges(options)
+        self.config = parser.parse_args(args)
+        logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # `Seed set to 0`
+        # without a class, as by default, the logger's options mean nothing
+        words = [command, f"--trainer.logger={LOGGER}", *line]
+        typed = parser.parse_args(words, defaults=False)[command].get("model", Namespace())
+        self.check_model(command, typed)
+        self.saved = _checkpoint(options.get("ckpt_path"), command)
+        if self.saved is None:
+            return
+        model = self.saved_model(self.saved, typed, options["model"])
+        self.config = parser.parse_object({command: {"model": model}}, self.config)
+        if options.trainer.precision is None:
+            self.config[command].trainer.precision = self.saved.precision
 
-    def instantiate_trainer(self, **kwargs: Any) -> Any:
+    def check_model(self, command: str, typed: Namespace) -> None:
+        """Refuse what the model of a command line cannot be."""
+
+    def saved_model(
+        self, saved: Checkpoint, typed: Namespace, options: Namespace
+    ) -> dict[str, Any]:
+        """The checkpoint's arguments of the model, those of training as they were typed.
+
+        Args:
+            typed: options of the model that the command line and its files give.
+            options: these and the defaults.
+        """
+        saved.check_classifier()
+        rest = typed.as_dict()
+        saved.check_same(rest.pop("args", None) or {}, saved.hparams.get("args") or {}, "args.")
+        return saved.merge(rest, set(options.keys()))
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning lays a checkpoint's arguments above what was typed."""
+
+    def before_instantiate_classes(self) -> None:
+        """Nothing but tensors and plain values is ever unpickled; no logger, no files."""
+        options = self.config[self.subcommand]
+        options.weights_only = True
+        if not options.trainer.logger:
+            self.save_config_callback = None
+
+    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
+        """A trainer with the precision that was asked; what Lightning cannot make is one line."""
         for name in ("optimizer", "lr_scheduler"):
             if "lr" in self.model.hparams and self.config[self.subcommand].get(name):
                 raise UserError(f"{name} comes with the model; take it out, and set model.lr")
         try:
-            return super().instantiate_trainer(**kwargs)
-        except UserError:
-            raise
-        except (MisconfigurationException, TypeError, ValueError) as e:
+            with refusing():
+                trainer = super().instantiate_trainer(**kwargs)
+        except TypeError as e:
             raise UserError(f"trainer: {one_line(e)}") from e
+        check_precision(self.config[self.subcommand].trainer.precision or "32-true", trainer)
+        return trainer
+
+    def after_instantiate_classes(self) -> None:
+        """Refuse what would fail later, a checkpoint of other data first of all.
+
+        Where `val_check_interval` is longer than an epoch, validate at its end.
+        """
+        trainer = self.trainer
+        devices = trainer.num_devices * trainer.num_nodes
+        if self.subcommand == "predict" and devices > 1:
+            raise UserError(f"predict on {devices} devices; use --trainer.devices 1")
+        log = None if trainer.log_dir is None else Path(trainer.log_dir)
+        if self.save_config_callback is not None and log and (log / "config.yaml").exists():
+            raise UserError(f"{log} holds a run already; choose another trainer.logger version")
+        if self.saved is not None:
+            for name in SHAPE:
+                was, now = self.saved.hparams.get(name), getattr(self.datamodule, name)
+                if was not in (None, now):
+                    raise UserError(f"ckpt_path: its model has {name} {was}, the data has {now}")
+            if self.saved.data:
+                self.datamodule.load_state_dict(self.saved.data)
+        if self.subcommand == "fit":
+            every = getattr(self.trainer, "val_check_interval", None)  # none where it is a time
+            if isinstance(every, int) and self.trainer.check_val_every_n_epoch is not None:
+                epoch = len(self.datamodule.train_dataloader())
+                self.trainer.val_check_interval = min(every, epoch)
 
 
-class _Classifier(_Checked, ClassifierCLI):
-    pass
+class AnyCLI(ClassifierCLI):
+    """The same over the LightningModule and LightningDataModule that a `class_path` names.
 
+    The model's arguments in_chans, img_size and num_classes come from the data's properties.
+    """
 
-class _Any(_Checked, AnyCLI):
-    pass
+    classes = (L.LightningModule, L.LightningDataModule)
+    subclasses = True
+
+    def check_model(self, command: str, typed: Namespace) -> None:
+        """Only a classifier's predictions have a table, and no shape is set by hand."""
+        if command == "predict":
+            raise UserError("predict writes a classifier's table; call this model from Python")
+        for name in SHAPE:
+            if name in typed.get("init_args", Namespace()):
+                raise UserError(f"model.{name} comes from the data, it is not set by hand")
+
+    def saved_model(
+        self, saved: Checkpoint, typed: Namespace, options: Namespace
+    ) -> dict[str, Any]:
+        """The same for the class that a checkpoint names, which must be the one typed."""
+        path = typed.class_path
+        was = saved.hparams.get("_class_path", path)
+        if was != path:
+            raise UserError(f"{saved.path}: its model is a {was}, not a {path}")
+        rest = typed.get("init_args", Namespace()).as_dict()
+        return {"class_path": path, "init_args": saved.merge(rest, set(options.init_args.keys()))}
+
+    def after_fit(self) -> None:
+        """The last measurement in one line, and where the weights are."""
+        values = self.trainer.callback_metrics
+        measures = {k: f"{float(v):.4f}" for k, v in values.items() if k.startswith("val_")}
+        print(" ".join(f"{k} {v}" for k, v in measures.items()))
+        path = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        print(f"weights are in {path}" if path else "no weights were saved")
 
 
 def lightning(args: Sequence[str]) -> int:
     """Run one of LightningCLI's commands."""
     set_strict_yaml()
     try:
-        (_Any if names_class(args) else _Classifier)(args)
+        (AnyCLI if _names_class(args) else ClassifierCLI)(args)
     except (ArgumentError, MisconfigurationException) as e:
         raise UserError(one_line(e)) from e
     return 0
+
+
+def _check_ranges(options: Namespace) -> None:
+    """Refuse numbers that Lightning would take and fail on later."""
+    seed = options.get("seed_everything")
+    if isinstance(seed, int) and not 0 <= seed < SEEDS:
+        raise UserError(f"seed_everything is {seed}; wanted 0 to {SEEDS - 1}")
+    for name, least in LEAST.items():
+        value = options.get(f"trainer.{name}")
+        if value is not None and not least <= value < math.inf:
+            raise UserError(f"trainer.{name} is {value}; wanted {least} or more")
+
+
+def _checkpoint(path: str | None, command: str) -> Checkpoint | None:
+    """The checkpoint of a command line; `fit` alone can begin without one."""
+    if path is None:
+        if command != "fit":
+            raise UserError(f"{command} has no weights to measure; give --ckpt_path CHECKPOINT")
+        return None
+    if path.partition(":")[0] in SEARCHES:
+        raise UserError(f"ckpt_path {path} names no file; give the file of a checkpoint")
+    saved = read_checkpoint(Path(path))
+    if command == "fit" and not saved.resumable:
+        raise UserError(f"{path} holds weights alone; training goes on from a whole checkpoint")
+    return saved
+
+
+def _names_class(args: Sequence[str]) -> bool:
+    """Whether a command line, or a configuration that it names, gives `model` by its class."""
+    for here, arg in enumerate(args):
+        key, equals, value = arg.partition("=")
+        if key in ("--model", "--model.class_path"):
+            return True
+        if key in ("--config", "-c"):
+            path = Path(value if equals else "".join(args[here + 1 : here + 2]))
+            if path.is_file() and _model_of(path).get("class_path"):
+                return True
+    return False
+
+
+def _model_of(path: Path) -> dict[str, Any]:
+    """The `model` of a configuration; a file that cannot be read is the parser's to refuse."""
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return {}
+    model = config.get("model") if isinstance(config, dict) else None
+    return model if isinstance(model, dict) else {}

@@ -1,6 +1,7 @@
 """Controls of a comparison: images without locality, labels without meaning."""
 
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -12,7 +13,7 @@ from vision_attn.data.folder import Files
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 
-__all__ = ["Control", "controlled", "permute", "permute_pixels", "shuffle_labels"]
+__all__ = ["Control", "controlled", "map_images", "permute", "permute_pixels", "shuffle_labels"]
 
 Control = Literal["none", "permuted", "shuffled"]
 
@@ -31,25 +32,33 @@ def permute(images: torch.Tensor, name: str) -> torch.Tensor:
     return images.flatten(2)[:, :, torch.from_numpy(order)].view(images.shape)
 
 
-def permute_pixels(source: Source) -> Source:
-    """The source with the pixels of every image in another order, the same for all images.
-
-    It takes locality from a CNN. Attention over pixels with learned positions is left as it was;
-    over patches, a patch then holds pixels from anywhere. The order depends on the name of the data
-    set alone. Images must be in memory.
+def map_images(source: Source, change: Callable[[torch.Tensor], torch.Tensor]) -> Source:
+    """The source with `change`, (n, C, h, w) -> (n, C, h, w), done to all of its images.
 
     Raises:
         UserError: images that are read from files one by one.
     """
 
-    def moved(images: torch.Tensor | Files) -> torch.Tensor:
+    def of_memory(images: torch.Tensor | Files) -> torch.Tensor:
         if isinstance(images, Files):
-            raise UserError("control permuted wants images in memory; raise data.memory_mb")
-        return permute(images, source.name)
+            raise UserError("images to be permuted must be in memory; raise data.memory_mb")
+        return change(images)
 
     return replace(
-        source, train_images=moved(source.train_images), test_images=moved(source.test_images)
+        source,
+        train_images=of_memory(source.train_images),
+        test_images=of_memory(source.test_images),
     )
+
+
+def permute_pixels(source: Source) -> Source:
+    """The source with the pixels of every image in another order, the same for all images.
+
+    It takes locality from a CNN. Attention over pixels with learned positions is left as it was;
+    over patches, a patch then holds pixels from anywhere. The order depends on the name of the data
+    set alone. Images must be in memory, see `map_images`.
+    """
+    return map_images(source, lambda images: permute(images, source.name))
 
 
 def shuffle_labels(source: Source, index: NDArray[np.int64], seed: int) -> Source:

@@ -5,7 +5,6 @@ different patches compare. The N x N matrix is never held.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import lightning as L
@@ -18,6 +17,7 @@ from torch.utils.data import DataLoader
 from vision_attn.data.batches import ImageBatches
 from vision_attn.errors import UserError
 from vision_attn.explain.observe import Heads, attention_layers, observe, tokens_of
+from vision_attn.layers.modes import in_eval
 from vision_attn.ops.statistics import attention_statistics
 
 __all__ = ["MEASURES", "attention_measures", "some_images"]
@@ -82,7 +82,7 @@ def attention_measures(
         total[heads.layer] = total.get(heads.layer, 0) + mean
 
     first = next(model.parameters())
-    with _in_eval(model), torch.no_grad():
+    with in_eval(model), torch.no_grad():
         for batch in _batches(images, batch_size):
             x = batch.to(first.device, first.dtype)
             tokens = tokens_of(model, x)
@@ -96,18 +96,6 @@ def attention_measures(
         for head, values in enumerate((sums / count).T.tolist())
     ]
     return pd.DataFrame(rows, columns=["layer", "head", *MEASURES])
-
-
-@contextmanager
-def _in_eval(model: nn.Module) -> Iterator[None]:
-    """Eval mode; afterwards, also after an error, each module's mode is as before."""
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def some_images(loader: Iterable[Any], count: int) -> Tensor:

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict, Unpack
 
 from vision_attn.errors import UserError
 from vision_attn.layers.base import check_heads, check_scale
+from vision_attn.layers.modes import in_eval
 from vision_attn.ops.attention import attend
 from vision_attn.ops.checks import check_arguments, check_flag, check_real, check_whole
 from vision_attn.ops.tokens import image_to_pixels, pixels_to_image
@@ -231,16 +232,13 @@ def _find_channels(
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
     seen: list[Any] = []
     handle = target.register_forward_hook(lambda module, args, output: seen.append(output))
-    modes = [(m, m.training) for m in model.modules()]
     try:
-        with torch.no_grad():
-            model.eval()(first.weight.new_zeros(1, first.in_channels, *size))
+        with in_eval(model), torch.no_grad():
+            model(first.weight.new_zeros(1, first.in_channels, *size))
     except (RuntimeError, ValueError, AssertionError) as e:
         raise UserError(f"an image of {size} pixels does not run: {e}; give channels=") from e
     finally:
         handle.remove()
-        for m, training in modes:
-            m.training = training
     if not seen or not isinstance(seen[0], Tensor) or seen[0].ndim != 4:
         got = "no call" if not seen else f"{getattr(seen[0], 'shape', type(seen[0]).__name__)}"
         raise UserError(f"stage {stage!r} gave {got}, wanted one feature map (B, C, h, w)")

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vision_attn.errors import UserError
+from vision_attn.layers.modes import in_eval
 from vision_attn.models.cnn import stage_sizes
 
 __all__ = ["TOLERANCE", "Cost", "Match", "activation_bytes", "cnn_cost", "cost", "match_cnn"]
@@ -47,13 +48,10 @@ def cost(model: nn.Module, in_chans: int, img_size: tuple[int, int]) -> Cost:
     params = sum(p.numel() for p in model.parameters() if p.requires_grad)
     first = next(model.parameters())
     x = torch.zeros(1, in_chans, *img_size, device=first.device, dtype=first.dtype)
-    training = model.training
-    model.eval()
     counter = FlopCounterMode(display=False)
     # not under no_grad, where the counter fails on expanded queries, as of attention pooling
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), in_eval(model), counter:
         model(x)
-    model.train(training)
     return Cost(params, counter.get_total_flops())
 
 

@@ -7,6 +7,7 @@ from timm.layers import to_2tuple
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
+from vision_attn.layers.modes import in_eval
 
 __all__ = ["check_runs"]
 
@@ -66,9 +67,9 @@ def check_runs(
         for kind, look in looks
         if isinstance(m, kind)
     ]
-    modes = [(m, m.training) for m in model.modules()]
     try:
-        y = model.eval()(torch.zeros(1, in_chans, *img_size))
+        with in_eval(model):
+            y = model(torch.zeros(1, in_chans, *img_size))
     except UserError:
         raise
     except _FAILURES as e:
@@ -80,8 +81,6 @@ def check_runs(
     finally:
         for hook in hooks:
             hook.remove()
-        for m, training in modes:
-            m.training = training
     if kernels:
         for axis, flags in zip(("rows", "columns"), seen, strict=True):
             if lost := int((~flags).sum()):

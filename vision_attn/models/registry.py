@@ -1,6 +1,6 @@
 """Image classifiers by name: ours (registered with timm as `vision_attn_*`) and any `timm:NAME`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -9,7 +9,14 @@ from torch import nn
 
 from vision_attn.errors import UserError
 from vision_attn.models.probe import check_runs
-from vision_attn.ops.checks import arguments_of, check_known, check_memory, check_pair, check_whole
+from vision_attn.ops.checks import (
+    arguments_of,
+    check_known,
+    check_memory,
+    check_pair,
+    check_whole,
+    weight_sources,
+)
 
 __all__ = ["create_model", "known_models", "no_pretrained"]
 
@@ -87,18 +94,16 @@ def _said(e: BaseException) -> str:
     return f"cannot be built: {lines[0] if lines else type(e).__name__}"
 
 
-_SOURCES = ("pretrained", "checkpoint", "cache_dir", "hf_hub")
 _OTHERS = ("features_only", "scriptable", "exportable", "no_jit")
 
 
 def _check_args(entry: str, given: dict[str, Any], args: dict[str, Any]) -> None:
     """A UserError for what no model of a study may be given, before anything is built."""
-    for key in _keys(args):
-        if key.startswith(_SOURCES) or key.endswith("_overlay"):
-            raise UserError(
-                f"argument {key!r} names a source of trained weights, and models are built"
-                " untrained; take it out"
-            )
+    for key in weight_sources(args):
+        raise UserError(
+            f"argument {key!r} names a source of trained weights, and models are built untrained;"
+            " take it out"
+        )
     for key in args:
         if key in given:
             raise UserError(f"{key} comes from the data, it is not set by hand")
@@ -119,17 +124,6 @@ def _check_args(entry: str, given: dict[str, Any], args: dict[str, Any]) -> None
     for key, value in args.items():
         if value is None and (known is None or not known[key]):  # timm drops it unread
             raise UserError(f"argument {key!r} is null; leave it out")
-
-
-def _keys(args: Any) -> Iterator[str]:
-    """Every key of a tree of mappings and lists."""
-    if isinstance(args, Mapping):
-        for key, value in args.items():
-            yield str(key)
-            yield from _keys(value)
-    elif isinstance(args, list | tuple):
-        for value in args:
-            yield from _keys(value)
 
 
 def no_pretrained(pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -10,12 +10,14 @@ from typing import Any, get_args
 from vision_attn.errors import UserError
 
 __all__ = ["LARGEST", "arguments_of", "check_arguments", "check_flag", "check_known",
-           "check_memory", "check_pair", "check_real", "check_whole"]  # fmt: skip
+           "check_memory", "check_pair", "check_real", "check_whole", "weight_sources"]  # fmt: skip
 
 LARGEST = 2**20
 """No width, count or side of an image is larger; a typing error with many digits is."""
 
 _MEMORY = 64 * 2**30  # bytes
+
+_SOURCES = ("pretrained", "checkpoint", "cache_dir", "hf_hub")
 
 
 def check_whole(low: int = 1, high: int = LARGEST, /, **values: Any) -> None:
@@ -113,3 +115,13 @@ def _is_whole(value: Any, low: int, high: int) -> bool:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def weight_sources(args: Any) -> list[str]:
+    """Names in arguments, at any depth, by which timm fetches or unpickles other files."""
+    if isinstance(args, list | tuple):
+        return [name for value in args for name in weight_sources(value)]
+    if not isinstance(args, Mapping):
+        return []
+    names = [k for k in map(str, args) if k.startswith(_SOURCES) or k.endswith("_overlay")]
+    return names + [name for value in args.values() for name in weight_sources(value)]

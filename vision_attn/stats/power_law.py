@@ -1,7 +1,6 @@
-"""Power laws of learning curves, `err(n) = a n^-b + c`: exponent, forecast, reliance on data.
+"""Power laws of learning curves, `err(n) = a n^-b + c`: exponent and forecast.
 
-Hestness et al. 2017, "Deep learning scaling is predictable, empirically"; Hoiem et al. 2021,
-"Learning curves for analysis of deep networks" (error and data-reliance).
+Hestness et al. 2017, "Deep learning scaling is predictable, empirically".
 """
 
 from dataclasses import dataclass, field
@@ -19,12 +18,10 @@ from vision_attn.stats.resample import draws_of, resample_means
 __all__ = [
     "Forecast",
     "PowerLaw",
-    "Reliance",
     "errors_of",
     "fit_law",
     "least_squares",
     "profile",
-    "reliance",
 ]
 
 FEWEST = 4
@@ -82,18 +79,6 @@ class PowerLaw:
     def __call__(self, n: ArrayLike) -> Floats:
         """Error at n, of any shape."""
         return self.a * np.asarray(n, dtype=float) ** -self.b + self.c
-
-
-class Reliance(NamedTuple):
-    """Error and data-reliance at n with 95 % limits."""
-
-    n: float
-    error: float
-    error_low: float
-    error_high: float
-    beta: float
-    beta_low: float
-    beta_high: float
 
 
 def errors_of(runs: pd.DataFrame, model: str) -> tuple[Floats, Floats]:
@@ -155,21 +140,6 @@ def fit_law(
     a, b, c = best.tolist()
     fitted = tuple(int(s) for s in x)
     return PowerLaw(a, b, c, float(b_low), float(b_high), forecast, fitted, len(y), source, fits)
-
-
-def reliance(law: PowerLaw, n: float) -> Reliance:
-    """Error e_n and data-reliance beta_n = 2 a b n^-b (Hoiem et al. 2021).
-
-    Theirs is -2 gamma eta n^gamma for `alpha + eta n^gamma`: the slope of the error against
-    n^-1/2, in units of n^-1/2. Near n the error at m images is e_n + (sqrt(n / m) - 1) beta_n, so
-    four times the data are worth about half of beta_n.
-    """
-    fits = law.resampled
-    a, b = fits[:, 0], fits[:, 1]
-    e_low, e_high = (float(q) for q in np.quantile(_law(fits, n), [0.025, 0.975]))
-    b_low, b_high = (float(q) for q in np.quantile(2 * a * b * n**-b, [0.025, 0.975]))
-    beta = 2 * law.a * law.b * n**-law.b
-    return Reliance(float(n), float(law(n)), e_low, e_high, beta, b_low, b_high)
 
 
 def _law(fits: Floats, n: float | Floats) -> Floats:

@@ -1,6 +1,7 @@
 """The one reader of checkpoint files: nothing but tensors and plain values is ever unpickled."""
 
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,17 @@ import torch
 from torch import Tensor
 
 from vision_attn.errors import UserError
+from vision_attn.ops.checks import weight_sources
+from vision_attn.training.optim import OptimConfig
+from vision_attn.training.set_loss import LossWeights
 
-__all__ = ["Checkpoint", "read_checkpoint"]
+__all__ = ["SHAPE", "Checkpoint", "read_checkpoint"]
 
-_SOURCES = ("pretrained", "checkpoint", "cache_dir", "hf_hub")
+SHAPE = ("in_chans", "img_size", "num_classes")
+"""Arguments of a model that come from its data."""
+
+_TRAINING = {*LossWeights._fields, *(f.name for f in fields(OptimConfig))}
+"""Arguments of a model that its weights do not depend on; a run that goes on may have others."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,27 @@ class Checkpoint:
                 " older version or without ImageData: train it again"
             )
 
+    def merge(self, typed: dict[str, Any], takes: Set[str]) -> dict[str, Any]:
+        """Saved arguments of the names in `takes`, below those of training that were typed.
+
+        Raises:
+            UserError: a typed argument that would build another model.
+        """
+        saved = {k: v for k, v in self.hparams.items() if k in takes and k not in SHAPE}
+        training = {k: v for k, v in typed.items() if k in _TRAINING}
+        built = {k: v for k, v in typed.items() if k not in (*_TRAINING, *SHAPE)}
+        self.check_same(built, saved)
+        return {k: _plain(v) for k, v in {**saved, **training}.items()}
+
+    def check_same(self, typed: dict[str, Any], saved: dict[str, Any], prefix: str = "") -> None:
+        """Refuse a typed argument that would build another model than the one that was saved."""
+        for key, value in typed.items():
+            if _plain(value) != _plain(saved.get(key)):
+                was = repr(saved[key]) if key in saved else "as by default"
+                raise UserError(
+                    f"{self.path}: its model.{prefix}{key} is {was}, not {value!r}; leave it out"
+                )
+
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a file that `fit`, or `compare` with checkpoints, wrote.
@@ -64,7 +93,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             f"{path} is no checkpoint of this program ({type(e).__name__}); give one of `fit`,"
             " or of `compare --checkpoint true`"
         ) from e
-    names = _sources(hparams)
+    names = weight_sources(hparams)
     if names:
         raise UserError(
             f"{path}: its model's argument {names[0]} would load another file; a checkpoint has"
@@ -75,11 +104,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     )
 
 
-def _sources(args: Any) -> list[str]:
-    """Names in arguments, at any depth, by which timm fetches or unpickles other files."""
-    if isinstance(args, (list, tuple)):
-        return [name for value in args for name in _sources(value)]
-    if not isinstance(args, dict):
-        return []
-    names = [k for k in map(str, args) if k.startswith(_SOURCES) or k.endswith("_overlay")]
-    return names + [name for value in args.values() for name in _sources(value)]
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as they come from YAML."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value

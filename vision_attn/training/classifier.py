@@ -1,17 +1,27 @@
-"""The LightningModule of a classifier: cross-entropy, overall accuracy."""
+"""The LightningModule of a classifier: cross-entropy, overall accuracy; the table it predicts."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+import lightning as L
+import pandas as pd
 import torch
+from lightning.pytorch.callbacks import BasePredictionWriter
 from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
+from vision_attn.data.folder import Files
+from vision_attn.data.module import ImageData
+from vision_attn.files import write_text
 from vision_attn.models.registry import create_model
+from vision_attn.texts import csv_text
 from vision_attn.training.base import Supervised
 from vision_attn.training.optim import OptimConfig
 
-__all__ = ["Classifier"]
+__all__ = ["Classifier", "PredictionsCSV"]
 
 
 class Classifier(Supervised):
@@ -21,7 +31,7 @@ class Classifier(Supervised):
         name: model, as in `models.create_model`.
         args: further arguments of the model.
         img_size, in_chans, num_classes: from the data.
-        lr, weight_decay, warmup, label_smoothing, channels_last, compile, ema: see `OptimConfig`.
+        optim: fields of `OptimConfig`.
     """
 
     def __init__(
@@ -32,30 +42,20 @@ class Classifier(Supervised):
         img_size: tuple[int, int] = (32, 32),
         in_chans: int = 3,
         num_classes: int = 10,
-        lr: float = 1e-3,
-        weight_decay: float = 0.05,
-        warmup: float = 0.1,
-        label_smoothing: float = 0.0,
-        channels_last: bool = False,
-        compile: bool = False,
-        ema: float | None = None,
+        **optim: Any,
     ) -> None:
+        config = OptimConfig(**optim)
+        config.check()
         # micro: torchmetrics' own default is the mean over classes, which is another number
         accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
         super().__init__(MetricCollection({"acc": accuracy}))
         self.save_hyperparameters()
-        OptimConfig(
-            lr=lr,
-            weight_decay=weight_decay,
-            warmup=warmup,
-            label_smoothing=label_smoothing,
-            ema=ema,
-        ).check()
+        self.save_hyperparameters(asdict(config))
         self._compiled = False
         self.model = create_model(
             name, img_size=img_size, in_chans=in_chans, num_classes=num_classes, args=args
         )
-        if channels_last:
+        if config.channels_last:
             self.model.to(memory_format=torch.channels_last)
 
     def setup(self, stage: str) -> None:
@@ -73,3 +73,35 @@ class Classifier(Supervised):
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Class probabilities, (B, classes)."""
         return self(batch[0]).softmax(-1)
+
+
+class PredictionsCSV(BasePredictionWriter):
+    """Writes `predictions.csv` into the run's log directory: image, label, probabilities."""
+
+    def __init__(self) -> None:
+        super().__init__("epoch")
+
+    def write_on_epoch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        predictions: Sequence[Any],
+        batch_indices: Sequence[Any],
+    ) -> None:
+        """One row a test image, in file order."""
+        data: ImageData = trainer.datamodule  # type: ignore[attr-defined]
+        source = data.source
+        p = torch.cat(list(predictions)).float().cpu()
+        n = len(p)  # the first ones, where there is a limit
+        table = pd.DataFrame(p.numpy(), columns=[f"p_{c}" for c in source.classes])
+        table.insert(0, "predicted", [source.classes[i] for i in p.argmax(1)])
+        table.insert(0, "label", [source.classes[i] for i in source.test_labels[:n]])
+        images = source.test_images
+        table.insert(0, "image", images.paths[:n] if isinstance(images, Files) else range(n))
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            print(f"predictions of {n} images; with fast_dev_run no file is written")
+            return
+        out = Path(trainer.log_dir or ".")
+        out.mkdir(parents=True, exist_ok=True)
+        write_text(out / "predictions.csv", csv_text(table))
+        print(f"predictions of {n} images are in {out / 'predictions.csv'}")

@@ -10,9 +10,11 @@ from torchmetrics.detection import MeanAveragePrecision
 from vision_attn.models.detr import SetPredictor
 from vision_attn.training.base import Optimised
 from vision_attn.training.optim import OptimConfig
-from vision_attn.training.set_loss import Targets, Weights, found, set_loss
+from vision_attn.training.set_loss import LossWeights, Targets, detections, set_loss
 
 __all__ = ["Detector"]
+
+_WEIGHTS = LossWeights()
 
 
 class Detector(Optimised):
@@ -23,11 +25,9 @@ class Detector(Optimised):
     is the sum over decoder layers of `set_loss`.
 
     Args:
-        patch_size, num_queries, embed_dim, depth, dec_depth, num_heads, mlp_ratio: see
-            `SetPredictor`.
-        img_size, in_chans, num_classes: from the data.
         lr, weight_decay, warmup: see `OptimConfig`.
-        label, l1, giou, nothing: weights of the losses, see `Weights`.
+        label, l1, giou, nothing: weights of the losses, see `LossWeights`.
+        model: arguments of `SetPredictor`; img_size, in_chans and num_classes come from the data.
     """
 
     model: SetPredictor
@@ -35,40 +35,20 @@ class Detector(Optimised):
     def __init__(
         self,
         *,
-        patch_size: int = 2,
-        num_queries: int = 8,
-        embed_dim: int = 64,
-        depth: int = 3,
-        dec_depth: int = 3,
-        num_heads: int = 4,
-        mlp_ratio: float = 2.0,
-        img_size: tuple[int, int] = (24, 24),
-        in_chans: int = 1,
-        num_classes: int = 10,
-        lr: float = 1e-3,
-        weight_decay: float = 0.05,
-        warmup: float = 0.1,
-        label: float = 1.0,
-        l1: float = 5.0,
-        giou: float = 2.0,
-        nothing: float = 0.1,
+        lr: float = OptimConfig.lr,
+        weight_decay: float = OptimConfig.weight_decay,
+        warmup: float = OptimConfig.warmup,
+        label: float = _WEIGHTS.label,
+        l1: float = _WEIGHTS.l1,
+        giou: float = _WEIGHTS.giou,
+        nothing: float = _WEIGHTS.nothing,
+        **model: Any,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
         OptimConfig(lr=lr, weight_decay=weight_decay, warmup=warmup).check()
-        self.weights = Weights(label, l1, giou, nothing)
-        self.model = SetPredictor(
-            img_size,
-            patch_size,
-            in_chans,
-            num_classes,
-            num_queries,
-            embed_dim,
-            depth,
-            dec_depth,
-            num_heads,
-            mlp_ratio,
-        )
+        self.weights = LossWeights(label, l1, giou, nothing)
+        self.model = SetPredictor(**model)
         self.average_precision = MeanAveragePrecision(box_format="cxcywh", sync_on_compute=False)
         self.count = MeanMetric()
         self._answers: list[tuple[Targets, Targets]] = []
@@ -97,8 +77,8 @@ class Detector(Optimised):
         logits, boxes = self(x)
         loss = set_loss(logits, boxes, targets, self.weights).total
         self.log_loss(part, loss, len(x))
-        self._answers.append((found(logits, boxes, every=True), targets))
-        number = [len(f["labels"]) for f in found(logits, boxes)]
+        self._answers.append((detections(logits, boxes, every=True), targets))
+        number = [len(f["labels"]) for f in detections(logits, boxes)]
         right = [n == len(t["labels"]) for n, t in zip(number, targets, strict=True)]
         self.count.update(torch.tensor(right, dtype=torch.float32, device=x.device))
 
@@ -132,7 +112,7 @@ class Detector(Optimised):
 
     def predict_step(self, batch: tuple[Tensor, Targets], batch_idx: int) -> Targets:
         """For each image the things found: boxes (n, 4), scores (n,), labels (n,)."""
-        return found(*self(batch[0]))
+        return detections(*self(batch[0]))
 
 
 def _on_cpu(things: Targets) -> Targets:

@@ -25,7 +25,7 @@ from vision_attn.errors import UserError
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.optim import OptimConfig
 
-__all__ = ["Control", "RunConfig", "check_precision", "measure", "refusing", "run"]
+__all__ = ["Control", "RunConfig", "check_precision", "evaluate", "quiet", "refusing", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def run(
 
     Raises whatever training raises, and a FloatingPointError when the loss is no longer finite.
     """
-    with _quiet():
+    with quiet():
         seed = config.draw * 1000 + config.seed
         L.seed_everything(seed, verbose=False)
         data = ImageData(
@@ -125,11 +125,11 @@ def run(
             module.load_state_dict(saved["state_dict"])
             Path(best.best_model_path).unlink()
             (out / "best").rmdir()
-        train = measure(trainer, module, data.clean_train_dataloader())
-        val = measure(trainer, module, data.val_dataloader())
+        train = evaluate(trainer, module, data.clean_train_dataloader())
+        val = evaluate(trainer, module, data.val_dataloader())
         if not math.isfinite(train["loss"]):
             raise FloatingPointError(f"training diverged: loss {train['loss']}; try a lower lr")
-        tested = measure(trainer, module, data.test_dataloader()) if test else None
+        tested = evaluate(trainer, module, data.test_dataloader()) if test else None
         more = {} if finish is None else finish(module, data)
         if checkpoint:
             trainer.save_checkpoint(out / "last.ckpt")
@@ -178,7 +178,7 @@ def check_precision(asked: str, trainer: L.Trainer | None = None) -> None:
         )
 
 
-def measure(trainer: L.Trainer, module: Classifier, loader: DataLoader[Any]) -> dict[str, float]:
+def evaluate(trainer: L.Trainer, module: Classifier, loader: DataLoader[Any]) -> dict[str, float]:
     """Accuracy and loss of a model in eval mode on the images of a loader."""
     logger, trainer.loggers = trainer.loggers, []  # not a row of the training log
     result = trainer.test(module, dataloaders=loader, verbose=False)[0]
@@ -207,7 +207,7 @@ class _Watch(Callback):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Lightning's advice on hardware and worker counts, once a run, would bury the progress."""
     loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
     levels = [log.level for log in loggers]
@@ -225,7 +225,7 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def refusing() -> Iterator[None]:
     """What keeps Lightning from making a trainer is a UserError."""
-    with _quiet():
+    with quiet():
         try:
             yield
         except (MisconfigurationException, ModuleNotFoundError, ValueError) as e:

@@ -14,13 +14,13 @@ from torchvision.ops import box_convert, generalized_box_iou_loss
 
 from vision_attn.errors import UserError
 
-__all__ = ["SetLoss", "Targets", "Weights", "found", "match", "set_loss"]
+__all__ = ["LossWeights", "SetLoss", "Targets", "detections", "match", "set_loss"]
 
 Targets = list[dict[str, Tensor]]
 """An image's objects: labels int64 (T,), boxes (T, 4): centre x, centre y, width, height."""
 
 
-class Weights(NamedTuple):
+class LossWeights(NamedTuple):
     """What class, L1 distance of boxes and generalised IoU count; and 'nothing' as a class."""
 
     label: float = 1.0
@@ -40,7 +40,7 @@ class SetLoss(NamedTuple):
 
 @torch.no_grad()
 def match(
-    logits: Tensor, boxes: Tensor, targets: Targets, weights: Weights | None = None
+    logits: Tensor, boxes: Tensor, targets: Targets, weights: LossWeights | None = None
 ) -> list[tuple[Tensor, Tensor]]:
     """The cheapest one-to-one assignment of queries to objects, for each image.
 
@@ -50,7 +50,7 @@ def match(
         logits: (B, Nq, classes+1), 'nothing' last.
         boxes: (B, Nq, 4), centre x, centre y, width, height.
         targets: B dicts; T may differ from image to image, and may be 0.
-        weights: None is `Weights()`.
+        weights: None is `LossWeights()`.
 
     Returns:
         For each image the numbers of queries, rising, and those of their objects: (T,) twice.
@@ -58,7 +58,7 @@ def match(
     Raises:
         UserError: more objects than queries, or answers that are not finite.
     """
-    w = weights or Weights()
+    w = weights or LossWeights()
     counts = [len(t["labels"]) for t in targets]
     most = max(counts, default=0)
     if most > logits.shape[1]:
@@ -82,7 +82,7 @@ def match(
 
 
 def set_loss(
-    logits: Tensor, boxes: Tensor, targets: Targets, weights: Weights | None = None
+    logits: Tensor, boxes: Tensor, targets: Targets, weights: LossWeights | None = None
 ) -> SetLoss:
     """The loss of one decoder layer's answers, after `match`; shapes as there.
 
@@ -90,7 +90,7 @@ def set_loss(
     `nothing` for the latter. Boxes: L1 and `1 - GIoU` of the pairs, summed, over the number of
     objects in the batch. Neither the order of the queries nor that of the objects matters.
     """
-    w = weights or Weights()
+    w = weights or LossWeights()
     pairs = match(logits, boxes, targets, w)
     image = torch.cat([torch.full_like(q, i) for i, (q, _) in enumerate(pairs)])
     query = torch.cat([q for q, _ in pairs])
@@ -108,7 +108,7 @@ def set_loss(
     return SetLoss(w.label * label + w.l1 * l1 + w.giou * giou, label, l1, giou)
 
 
-def found(logits: Tensor, boxes: Tensor, *, every: bool = False) -> Targets:
+def detections(logits: Tensor, boxes: Tensor, *, every: bool = False) -> Targets:
     """What the answers say is there: for each image boxes (n, 4), scores (n,), labels (n,).
 
     A query counts where no class, 'nothing' among them, is likelier than its own. With `every` all

@@ -1,4 +1,4 @@
-"""One label for every pixel: metrics, training, the command line."""
+"""Training of one label for every pixel: metrics by hand, a checkpoint, the command line."""
 
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def test_training_learns_and_survives_a_checkpoint(tmp_path: Path) -> None:
     assert_close(module.predict_step(batch, 0), module(batch[0]).max(1).indices)
 
 
-CONFIG = str(Path(__file__).parents[1] / "configs" / "dense.yaml")
+CONFIG = str(Path(__file__).parents[2] / "configs" / "dense.yaml")
 SMALL = ["--data.train_scenes", "16", "--data.eval_scenes", "8", "--data.batch_size", "8"]
 QUICK = [*SMALL, "--trainer.max_epochs", "1", "--trainer.enable_progress_bar", "false"]
 
