@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Sequence
+from pydoc import locate
 from typing import Any
 
 from jsonargparse import ArgumentError
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from vision_attn.commands.arguments import checked, one_line
 from vision_attn.commands.strict import config_files, set_strict_yaml
 from vision_attn.errors import UserError
+from vision_attn.training.base import Optimised
 from vision_attn.training.fit import AnyCLI, ClassifierCLI, names_class
 
 __all__ = ["lightning"]
@@ -31,7 +33,7 @@ LEAST = {
 """What Lightning takes without a look, and divides by."""
 
 
-class _Checked(LightningCLI):
+class _Checked(ClassifierCLI):
     """What Lightning and jsonargparse say of a mistake, in one line."""
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -55,10 +57,15 @@ class _Checked(LightningCLI):
             if value is not None and not least <= value < math.inf:
                 raise UserError(f"trainer.{name} is {value}; wanted {least} or more")
 
-    def instantiate_trainer(self, **kwargs: Any) -> Any:
+    def before_instantiate_classes(self) -> None:
+        given = self.config[self.subcommand]
+        model = locate(given.model.class_path) if self.subclasses else self.classes[0]
         for name in ("optimizer", "lr_scheduler"):
-            if "lr" in self.model.hparams and self.config[self.subcommand].get(name):
+            if given.get(name) and isinstance(model, type) and issubclass(model, Optimised):
                 raise UserError(f"{name} comes with the model; take it out, and set model.lr")
+        super().before_instantiate_classes()
+
+    def instantiate_trainer(self, **kwargs: Any) -> Any:
         try:
             return super().instantiate_trainer(**kwargs)
         except UserError:
@@ -67,11 +74,7 @@ class _Checked(LightningCLI):
             raise UserError(f"trainer: {one_line(e)}") from e
 
 
-class _Classifier(_Checked, ClassifierCLI):
-    pass
-
-
-class _Any(_Checked, AnyCLI):
+class _CheckedAny(_Checked, AnyCLI):
     pass
 
 
@@ -79,7 +82,7 @@ def lightning(args: Sequence[str]) -> int:
     """Run one of LightningCLI's commands."""
     set_strict_yaml()
     try:
-        (_Any if names_class(args) else _Classifier)(args)
+        (_CheckedAny if names_class(args) else _Checked)(args)
     except (ArgumentError, MisconfigurationException) as e:
         raise UserError(one_line(e)) from e
     return 0
