@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from vision_attn.compare.runs import complete
-from vision_attn.compare.store import COLUMNS
-from vision_attn.compare.stored import Stored
 from vision_attn.report.analysis import Analysis, analyse
+from vision_attn.study.results import Stored
+from vision_attn.study.runs import complete
+from vision_attn.study.store import COLUMNS
 
 
 def row(

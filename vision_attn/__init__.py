@@ -13,16 +13,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a type checker reads no strings
+    from vision_attn.layers.attention import LocalitySelfAttention as LocalitySelfAttention
     from vision_attn.layers.attention import MultiHeadSelfAttention as MultiHeadSelfAttention
     from vision_attn.layers.attention import SelfAttention as SelfAttention
     from vision_attn.layers.block import EncoderBlock as EncoderBlock
     from vision_attn.layers.conv import AttentionConv2d as AttentionConv2d
     from vision_attn.layers.cross import MultiHeadAttention as MultiHeadAttention
-    from vision_attn.layers.locality import LocalitySelfAttention as LocalitySelfAttention
-    from vision_attn.layers.neighborhood import NeighborhoodAttention as NeighborhoodAttention
+    from vision_attn.layers.local import NeighborhoodAttention as NeighborhoodAttention
+    from vision_attn.layers.local import WindowAttention as WindowAttention
     from vision_attn.layers.spatial import SelfAttention2d as SelfAttention2d
     from vision_attn.layers.spatial import add_attention as add_attention
-    from vision_attn.layers.window import WindowAttention as WindowAttention
     from vision_attn.models.cnn import SmallCNN as SmallCNN
     from vision_attn.models.conv_init_vit import (
         ConvInitVisionTransformer as ConvInitVisionTransformer,
@@ -32,22 +32,20 @@ if TYPE_CHECKING:  # a type checker reads no strings
     from vision_attn.models.linear import LinearClassifier as LinearClassifier
     from vision_attn.models.local_vit import LocalVisionTransformer as LocalVisionTransformer
     from vision_attn.models.vit import VisionTransformer as VisionTransformer
-    from vision_attn.ops.batching import pad_images as pad_images
     from vision_attn.ops.statistics import attention_statistics as attention_statistics
+    from vision_attn.ops.tokens import pad_images as pad_images
 
 __version__ = "0.1.0"
 
 _HOME = {
     name: f"vision_attn.{module}"
     for module, names in {
-        "layers.attention": "MultiHeadSelfAttention SelfAttention",
+        "layers.attention": "LocalitySelfAttention MultiHeadSelfAttention SelfAttention",
         "layers.block": "EncoderBlock",
         "layers.conv": "AttentionConv2d",
         "layers.cross": "MultiHeadAttention",
-        "layers.locality": "LocalitySelfAttention",
-        "layers.neighborhood": "NeighborhoodAttention",
+        "layers.local": "NeighborhoodAttention WindowAttention",
         "layers.spatial": "SelfAttention2d add_attention",
-        "layers.window": "WindowAttention",
         "models.cnn": "SmallCNN",
         "models.conv_init_vit": "ConvInitVisionTransformer",
         "models.dense": "DenseClassifier",
@@ -55,8 +53,8 @@ _HOME = {
         "models.linear": "LinearClassifier",
         "models.local_vit": "LocalVisionTransformer",
         "models.vit": "VisionTransformer",
-        "ops.batching": "pad_images",
         "ops.statistics": "attention_statistics",
+        "ops.tokens": "pad_images",
     }.items()
     for name in names.split()
 }

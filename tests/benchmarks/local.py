@@ -17,8 +17,7 @@ from collections.abc import Callable
 import torch
 
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.neighborhood import NeighborhoodAttention
-from vision_attn.layers.window import WindowAttention
+from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.ops.neighborhood import neighborhood_mask
 
 DIM, HEADS, BATCH, KERNEL = 64, 4, 4, 7

@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 
 from vision_attn.explain import attention_maps
-from vision_attn.models import LocalVisionTransformer, VisionTransformer
+from vision_attn.models.local_vit import LocalVisionTransformer
+from vision_attn.models.vit import VisionTransformer
 
 KINDS = {
     "full": lambda: VisionTransformer(64, 1, 3, 10, embed_dim=96, depth=4, num_heads=3),

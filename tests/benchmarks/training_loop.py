@@ -21,7 +21,7 @@ from timm.optim import param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 
 from vision_attn.data.module import ImageData
-from vision_attn.models import create_model
+from vision_attn.models.registry import create_model
 from vision_attn.training.classifier import Classifier
 
 STEPS, PAIRS = 150, 7

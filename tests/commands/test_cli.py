@@ -271,17 +271,17 @@ def test_the_command_line_overrides_the_file(
 @pytest.mark.parametrize(
     "command", ["compare --out o --sizes [2] --config c.yaml", "fit --config c.yaml"]
 )
-@pytest.mark.parametrize("fault", ["train", "test", "empty", "missing", "broken", "text", "sizes"])
+@pytest.mark.parametrize("fault", ["train", "empty", "missing", "broken", "text", "sizes"])
 def test_a_folder_that_will_not_do(
     here: Path, capsys: pytest.CaptureFixture[str], fault: str, command: str
 ) -> None:
     root = folder(here / "scans")
     bee = root / "train" / "bee"
     name = {
-        "train": "train/", "test": "test/", "empty": "bee", "missing": "wasp", "broken": "1.png",
+        "train": "train/", "empty": "bee", "missing": "wasp", "broken": "1.png",
         "text": "2.png", "sizes": "1.png",
     }[fault]  # fmt: skip
-    if fault in ("train", "test"):
+    if fault == "train":
         (root / fault).rename(root / "other")
     elif fault == "empty":
         for p in bee.iterdir():

@@ -17,9 +17,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
-from vision_attn.compare.progress import view
-from vision_attn.compare.runs import summarise
-from vision_attn.compare.stored import Stored
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.report.analysis import analyse
 from vision_attn.report.curves import against_size, multiplier, protocol_split
@@ -27,6 +24,9 @@ from vision_attn.report.panels import training_curves
 from vision_attn.report.plotting import looks, render
 from vision_attn.report.tables import markdown, terminal
 from vision_attn.report.write import report
+from vision_attn.study.progress import view
+from vision_attn.study.results import Stored
+from vision_attn.study.runs import summarise
 from vision_attn.texts import (
     console,
     csv_text,

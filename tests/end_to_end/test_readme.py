@@ -9,9 +9,9 @@ import pytest
 
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
-from vision_attn.compare.stored import Stored, read_results
 from vision_attn.report.analysis import analyse
 from vision_attn.report.tables import markdown
+from vision_attn.study.results import Stored, read_results
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -40,11 +40,11 @@ def _reach(*_: Any, **__: Any) -> None:
 def nothing_works() -> Iterator[None]:
     """Every command stops where its work would begin."""
     places = (
-        "vision_attn.compare.execute.execute",
+        "vision_attn.study.execute.execute",
         "vision_attn.report.write.report",
-        "vision_attn.explain.view.explain",
+        "vision_attn.explain.inspection.explain",
         "vision_attn.claims.run.diagnose",
-        "vision_attn.training.fit.ClassifierCLI._run_subcommand",
+        "vision_attn.training.cli.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download
     )
     with contextlib.ExitStack() as stack:

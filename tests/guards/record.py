@@ -20,10 +20,10 @@ import yaml
 from torch import Tensor, nn
 
 from vision_attn.commands.study import study_of
-from vision_attn.compare.grid import plan
 from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
-from vision_attn.models import create_model, known_models
+from vision_attn.models.registry import create_model, known_models
+from vision_attn.study.cells import plan
 from vision_attn.training.dense import Segmenter
 from vision_attn.training.detr import Detector
 from vision_attn.training.optim import OptimConfig

@@ -27,8 +27,8 @@ MAY: dict[str, set[str]] = {
 }
 MAY["explain"] = MAY["training"] | {"training"}
 MAY["claims"] = MAY["explain"] | {"explain", "stats"}
-MAY["compare"] = MAY["explain"] | {"explain", "stats"}
-MAY["report"] = MAY["compare"] | {"compare"}
+MAY["study"] = MAY["explain"] | {"explain", "stats"}
+MAY["report"] = MAY["study"] | {"study"}
 MAY["commands"] = MAY["report"] | {"claims", "report"}
 MAY["cli"] = {"errors", "commands", "vision_attn"}
 MAY["__main__"] = {"cli"}
@@ -62,10 +62,10 @@ from vision_attn import layers, __version__
 if TYPE_CHECKING:
     from vision_attn.models.vit import VisionTransformer
 def f():
-    from vision_attn.compare import grid
+    from vision_attn.study import cells
 """
-    assert parts(source) == {"ops", "layers", "vision_attn", "models", "compare"}
-    assert {"os", "vision_attn.compare.grid"} <= set(imported(source))
+    assert parts(source) == {"ops", "layers", "vision_attn", "models", "study"}
+    assert {"os", "vision_attn.study.cells"} <= set(imported(source))
 
 
 @pytest.mark.parametrize("module", modules())

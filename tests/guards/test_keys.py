@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from vision_attn.compare.grid import Cell, with_config
 from vision_attn.data.augment import AugmentConfig
-from vision_attn.models.budget import Cost
+from vision_attn.models.cost import Cost
+from vision_attn.study.cells import Cell, with_config
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import RunConfig
 

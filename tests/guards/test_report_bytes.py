@@ -15,8 +15,8 @@ import matplotlib
 import pandas as pd
 import pytest
 
-from vision_attn.compare.store import Store
 from vision_attn.report.write import report
+from vision_attn.study.store import Store
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 EXACT = ["table.md"]

@@ -10,12 +10,12 @@ import pytest
 from made_study import analysed, everything, pairs, row
 
 import vision_attn.report
-from vision_attn.compare.stored import read
 from vision_attn.report import analysis
 from vision_attn.report.analysis import Setting, analyse, choose_pair
 from vision_attn.report.figures import figures
 from vision_attn.report.page import page
 from vision_attn.report.tables import markdown, terminal
+from vision_attn.study.results import read
 
 ARCHS = {"vit_small": "vit", "cnn_small": "cnn", "cnn_large": "cnn", "big": "vit", "wide": "cnn"}
 

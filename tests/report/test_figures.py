@@ -12,10 +12,10 @@ from matplotlib.collections import LineCollection, PathCollection, PolyCollectio
 from matplotlib.colors import same_color
 from torch.testing import assert_close
 
-from vision_attn.compare.runs import summarise
 from vision_attn.report import curves, panels
 from vision_attn.report.plotting import looks, render
 from vision_attn.stats.power_law import fit_law
+from vision_attn.study.runs import summarise
 
 LOOKS = looks(["cnn", "vit"], {})
 T2 = 4.302652729696142

@@ -15,14 +15,14 @@ import yaml
 from made_study import everything, failed, pairs, row, stored, study
 
 from vision_attn.cli import main
-from vision_attn.compare.runs import select
-from vision_attn.compare.store import COLUMNS
-from vision_attn.compare.stored import read, read_results
 from vision_attn.report.analysis import analyse
 from vision_attn.report.figures import figures
 from vision_attn.report.page import page
 from vision_attn.report.write import report
 from vision_attn.stats.paired import differences
+from vision_attn.study.results import read, read_results
+from vision_attn.study.runs import select
+from vision_attn.study.store import COLUMNS
 
 VOID = {"meta", "link", "img"}
 
@@ -132,7 +132,7 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
 
 def test_failed_runs_are_listed(full: Path) -> None:
     text = Reader((full / "report.html").read_text()).text
-    assert "1 run failed and counts nowhere" in text
+    assert "1 run failed; not counted anywhere" in text
     assert "Error: <script>alert(1)</script> & more" in text
 
 
@@ -173,13 +173,13 @@ def test_every_start_has_its_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "said", "figures"),
     [
-        ([row("vit", 20, 0, 0.5)], "one model, vit, so there is nothing to compare", 3),
-        (pairs(20, [0.5], [0.25]), "there is one draw and so no interval", 4),
-        (pairs(20, [0.5, 0.6], [0.4, 0.5]), "is not answered by one size", 4),
-        (pairs(20, [0.5], [0.25], train=0.9), "not answered, since not both fitted", 4),
-        ([row("cnn", 20, 0, 0.5), row("vit", 50, 0, 0.5)], "nothing to compare", 4),
-        (pairs(20, [0.1], [0.1], control="shuffled"), "there is one draw", 5),
-        (pairs(20, [1.0, 1.0], [1.0, 0.9]), "not told apart", 3),
+        ([row("vit", 20, 0, 0.5)], "one model, vit, and so nothing to compare", 3),
+        (pairs(20, [0.5], [0.25]), "one draw of test accuracy gives no interval", 4),
+        (pairs(20, [0.5, 0.6], [0.4, 0.5]), "One size cannot say", 4),
+        (pairs(20, [0.5], [0.25], train=0.9), "overfits more in accuracy cannot be said", 4),
+        ([row("cnn", 20, 0, 0.5), row("vit", 50, 0, 0.5)], "nothing can be compared", 4),
+        (pairs(20, [0.1], [0.1], control="shuffled"), "one draw of test accuracy", 5),
+        (pairs(20, [1.0, 1.0], [1.0, 0.9]), "no difference in test accuracy can be shown", 3),
         ([*pairs(20, [0.5], [0.25]), failed("vit", 50, 0)], "1 run failed", 4),
     ],
 )  # fmt: skip
@@ -262,7 +262,7 @@ def test_verdict_in_chromium_has_the_numbers(full: Path, browser: Any) -> None:
             f"{100 * r['mean']:.1f} points (95 % interval {100 * r['low']:.1f} to"
             f" {100 * r['high']:.1f}, 3 draws) at {int(r['size']):,}"
         ) in text
-    assert len(text.strip().split("\n\n")) == 3
+    assert len(text.strip().split("\n\n")) == 4
 
 
 def test_a_fault_would_be_seen(tmp_path: Path, browser: Any) -> None:

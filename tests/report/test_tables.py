@@ -33,7 +33,7 @@ def test_terminal_has_the_same_numbers() -> None:
     console.print(terminal(analysed(UNEVEN)))
     text = console.export_text()
     assert "70.0 ± 49.7" in text
-    assert "not all runs fitted" in text
+    assert "not every run fitted" in text
 
 
 def test_one_model_has_no_difference() -> None:

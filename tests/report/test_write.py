@@ -16,14 +16,14 @@ from matplotlib.figure import Figure
 from torch.testing import assert_close
 
 from vision_attn.cli import main
-from vision_attn.compare.grid import key_start
-from vision_attn.compare.runs import summarise
-from vision_attn.compare.stored import read, read_results
 from vision_attn.errors import UserError
 from vision_attn.report import write
 from vision_attn.report.analysis import analyse
 from vision_attn.report.tables import markdown
 from vision_attn.report.write import report
+from vision_attn.study.cells import key_start
+from vision_attn.study.results import read, read_results
+from vision_attn.study.runs import summarise
 
 FILES = {
     "accuracy_vs_size.png", "accuracy_vs_size.svg", "gap_vs_size.png", "gap_vs_size.svg",

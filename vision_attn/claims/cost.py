@@ -22,8 +22,7 @@ from vision_attn.claims.common import (
     span,
 )
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.neighborhood import NeighborhoodAttention
-from vision_attn.layers.window import WindowAttention
+from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.stats.intervals import slope
 
 __all__ = ["PeakMemory", "measure_cost"]

@@ -196,8 +196,8 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
 
 def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     """`--models` picks from a file's models by label; settings of the others are dropped."""
-    from vision_attn.compare.study import label_of
-    from vision_attn.models import known_models
+    from vision_attn.models.registry import known_models
+    from vision_attn.study.config import label_of
 
     line = _lists(args)
     if "--models" not in line or {"-h", "--help"} & set(line):

@@ -13,7 +13,7 @@ from vision_attn.commands.arguments import checked, one_line
 from vision_attn.commands.strict import config_files, set_strict_yaml
 from vision_attn.errors import UserError
 from vision_attn.training.base import Optimised
-from vision_attn.training.fit import AnyCLI, ClassifierCLI, names_class
+from vision_attn.training.cli import AnyCLI, ClassifierCLI, names_class
 
 __all__ = ["lightning"]
 

@@ -34,7 +34,7 @@ def explain(about: str, args: Sequence[str]) -> int:
     if query is not None and len(query) != 2:
         raise UserError(f"query {given.query!r} has {len(query)} numbers; wanted row,column")
 
-    from vision_attn.explain.view import explain as draw
+    from vision_attn.explain.inspection import explain as draw
 
     for line in draw(
         Path(given.ckpt),

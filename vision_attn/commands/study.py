@@ -1,7 +1,9 @@
 """The commands compare, plot and budget."""
 
+import gc
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vision_attn.commands.arguments import (
@@ -15,14 +17,15 @@ from vision_attn.errors import UserError
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
-    from vision_attn.compare.study import Study
+    from vision_attn.report.analysis import Analysis
+    from vision_attn.study.config import Study
 
 __all__ = ["budget", "compare", "plot", "study_of"]
 
 
 def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study]":
     """All values of a command line, and the study that they describe."""
-    from vision_attn.compare.study import Study
+    from vision_attn.study.config import Study
 
     parser = command_parser(command, about)
     parser.add_argument("--config", action="config", help="a YAML file of these options")
@@ -42,14 +45,13 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
 
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
-    from vision_attn.compare.execute import default_workers, execute
-    from vision_attn.compare.grid import plan
-    from vision_attn.compare.store import Store
-    from vision_attn.compare.study import most_processes
-    from vision_attn.compare.tune import tune
     from vision_attn.data.sources import load
     from vision_attn.report.tables import terminal
-    from vision_attn.report.write import report
+    from vision_attn.study.cells import plan
+    from vision_attn.study.config import most_processes
+    from vision_attn.study.execute import default_workers, execute
+    from vision_attn.study.store import Store
+    from vision_attn.study.tune import tune
     from vision_attn.training.run import check_precision
 
     given, study = study_of("compare", about, args)
@@ -78,7 +80,7 @@ def compare(about: str, args: Sequence[str]) -> int:
         failed = run(made.cells, store=store, checkpoint=study.checkpoint, measure=study.measure)
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
-            console.print(terminal(report(store.root)))
+            console.print(terminal(_report(store.root)))
     console.print(f"results, figures and tables are in {store.root}", soft_wrap=True)
     if failed:
         console.print(
@@ -89,10 +91,24 @@ def compare(about: str, args: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
+def _report(roots: Path | Sequence[Path], out: Path | None = None) -> "Analysis":
+    """`report`, without looking for garbage in what was imported before.
+
+    Figures are many objects that refer to each other, so full collections come often, and each
+    would walk through all of torch.
+    """
+    from vision_attn.report.write import report
+
+    gc.freeze()
+    try:
+        return report(roots, out)
+    finally:
+        gc.unfreeze()
+
+
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
     from vision_attn.report.tables import terminal
-    from vision_attn.report.write import report
 
     parser = command_parser("plot", about)
     parser.add_argument(
@@ -107,16 +123,16 @@ def plot(about: str, args: Sequence[str]) -> int:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
     out = None if given.out is None else out_path(given.out)
-    plain_console().print(terminal(report(roots, out)))
+    plain_console().print(terminal(_report(roots, out)))
     return 0
 
 
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
-    from vision_attn.compare.grid import plan, runs
     from vision_attn.data.sources import load
-    from vision_attn.models import create_model
-    from vision_attn.models.budget import activation_bytes
+    from vision_attn.models.cost import activation_bytes
+    from vision_attn.models.registry import create_model
+    from vision_attn.study.cells import plan, runs
 
     _, study = study_of("budget", about, args)
     source = load(study.data)

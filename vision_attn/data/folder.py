@@ -1,6 +1,5 @@
-"""A folder of images, train/<class>/* and test/<class>/*: in memory, or on disk until asked for."""
+"""A folder of images, split into classes and parts: in memory, or on disk until asked for."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vision_attn.data.images import channels, decode, endings, formats, named, upright_size
+from vision_attn.data.images import channels, decode, formats, named, upright_size
+from vision_attn.data.listing import content_of, counted, digest_of, list_images, parts, split
 from vision_attn.errors import UserError, printable
 
 __all__ = ["Files", "read_folder"]
@@ -21,8 +21,8 @@ __all__ = ["Files", "read_folder"]
 _BLOCK = 2**22
 """Bytes of pixels that are decoded at a time, in each thread."""
 
-_NO_DATA = {"__MACOSX"}
-"""What a Mac puts into archives; names that begin with a dot are no data either."""
+LARGEST_ADVICE = 224
+"""Most pixels of a side that a message proposes: what models of timm are usually made for."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,16 @@ class Files:
     def __getitem__(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
         """(n,) indices -> uint8 (n, C, h, w)."""
         paths = [self.paths[i] for i in index]
-        return np.stack([decode(p, _content(p), self.chans, self.img_size) for p in paths])
+        return np.stack([decode(p, content_of(p), self.chans, self.img_size) for p in paths])
 
 
-def read_folder(root: Path, img_size: int | None, memory_mb: int) -> dict[str, Any]:
+def read_folder(
+    root: Path, img_size: int | None, memory_mb: int, test_fraction: float = 0.2
+) -> dict[str, Any]:
     """Classes, images and labels under root/train/<class>/* and root/test/<class>/*.
+
+    Without test/, or for root/<class>/*, each image falls to train or test by a hash of its
+    content: files of equal content to the same part, on any machine, whatever else is added.
 
     Images are uint8 (n, C, h, w), or `Files` where they need more than `memory_mb`; each is decoded
     once in either case. Folders inside a class belong to it, and links are followed. Names that
@@ -51,15 +56,20 @@ def read_folder(root: Path, img_size: int | None, memory_mb: int) -> dict[str, A
 
     Raises:
         UserError: a missing folder or class, images of several sizes without `img_size`, a file
-            that is no image.
+            that is no image, a class of which the split leaves a part without images.
     """
-    for part in ("train", "test"):
-        if not (root / part).is_dir():
-            raise UserError(f"data.root {root} {_what(root)} train/<class>/* and test/<class>/*")
     skipped: Counter[str] = Counter()
-    classes, paths, labels = _list(root, skipped)
+    places = parts(root)
+    classes, paths, labels = list_images(places, skipped)
+    notes = [counted(root, skipped)] if skipped else []
+    if len(places) == 1:
+        paths, labels = split(places[0], classes, paths[0], labels[0], test_fraction)
+        whole = len(paths[0]) + len(paths[1])
+        notes.append(
+            f"{root} has no test/: {len(paths[1]):,} of {whole:,} images are the test set, by a"
+            f" hash of their content (data.test_fraction {test_fraction:g})"
+        )
     train, test = paths
-    notes = [_counted(root, skipped)] if skipped else []
     missing = [name for i, name in enumerate(classes) if i not in labels[1]]
     if missing:
         notes.append(f"{root / 'test'} has no images of class {', '.join(missing)}")
@@ -110,107 +120,16 @@ def _blocks(
             np.empty((stop - start, *shape[1:]), np.uint8) if array is None else array[start:stop]
         )
         for i in range(start, stop):
-            content = _content(paths[i])
-            digests[i] = blake2b(content, digest_size=16).digest()
+            content = content_of(paths[i])
+            digests[i] = digest_of(content)
             image = decode(paths[i], content, chans, (size[0], size[1]) if resize else None)
             if image.shape[1:] != shape[2:]:
-                raise _differ("one before", shape[2:], paths[i])
+                raise _differ("one before", shape[2:], paths[i], [(size[0], size[1])])
             block[i - start] = image
         return block.reshape(-1)
 
     for first in range(0, n, 64 * step):  # so many pieces may wait to be used
         yield from pool.map(decoded, range(first, min(first + 64 * step, n), step))
-
-
-def _what(root: Path) -> str:
-    """What is wrong with a root, as part of a sentence that goes on with what was wanted."""
-    if not root.exists():
-        return "does not exist; wanted a folder with"
-    if not root.is_dir():
-        return "is a file; wanted a folder with"
-    return f"has no folder {'train' if not (root / 'train').is_dir() else 'test'}/; wanted"
-
-
-def _list(
-    root: Path, skipped: Counter[str]
-) -> tuple[list[str], tuple[list[str], list[str]], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Classes of train, and paths and class numbers of train and of test."""
-    folders: dict[str, list[str]] = {}
-    for part in ("train", "test"):
-        folders[part] = []
-        for entry in _entries(str(root / part)):
-            if entry.is_dir():
-                folders[part].append(entry.name)
-            else:
-                skipped["beside the class folders"] += 1
-    classes = folders["train"]
-    if len(classes) < 2:
-        raise UserError(f"{root / 'train'} has {len(classes)} class folders; wanted 2 or more")
-    extra = sorted(set(folders["test"]) - set(classes))
-    if extra:
-        raise UserError(f"class {extra[0]!r} is in {root / 'test'} and not in {root / 'train'}")
-    ends = endings()
-    paths: list[list[str]] = []
-    labels = []
-    for part in ("train", "test"):
-        paths.append([])
-        numbers: list[int] = []
-        for i, name in enumerate(classes):
-            if name not in folders[part]:
-                continue
-            here, others = root / part / name, Counter[str]()
-            images = sorted(_images(str(here), ends, others), key=os.fsencode)
-            if not images and part == "train":
-                more = f"; {_counted(here, others)}" if others else ""
-                raise UserError(f"class {name!r} has no images: {here} is empty{more}")
-            skipped.update(others)
-            paths[-1] += images
-            numbers += [i] * len(images)
-        labels.append(np.array(numbers, np.int64))
-    if not paths[1]:
-        raise UserError(f"{root / 'test'} has no images of any class")
-    return classes, (paths[0], paths[1]), (labels[0], labels[1])
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What a folder holds that can be data, in the order of the names' bytes."""
-    try:
-        with os.scandir(folder) as entries:
-            kept = [e for e in entries if not e.name.startswith(".") and e.name not in _NO_DATA]
-    except OSError as e:
-        raise UserError(f"{folder} cannot be read: {e.strerror}") from e
-    return sorted(kept, key=lambda e: os.fsencode(e.name))
-
-
-def _images(
-    folder: str, ends: frozenset[str], skipped: Counter[str], above: tuple[str, ...] = ()
-) -> list[str]:
-    """Paths of all images in a folder and those inside it; counts what is skipped by ending."""
-    place = os.path.realpath(folder)
-    if place in above:
-        raise UserError(f"{folder} is a link to a folder that it lies in")
-    paths = []
-    for entry in _entries(folder):
-        ending = os.path.splitext(entry.name)[1].lower()
-        if entry.is_dir():
-            paths += _images(entry.path, ends, skipped, (*above, place))
-        elif ending in ends and (entry.is_file() or entry.is_symlink()):  # to nowhere: named later
-            paths.append(entry.path)
-        else:
-            skipped[ending or "no ending"] += 1
-    return paths
-
-
-def _counted(root: Path, skipped: Counter[str]) -> str:
-    """One line on the files that are no images."""
-    kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(skipped.items()))
-    n = skipped.total()
-    return f"{n} file{'s' * (n != 1)} in {root} skipped as no image that Pillow reads: {kinds}"
-
-
-def _content(path: str) -> bytes:
-    with named(path), open(path, "rb") as file:
-        return file.read()
 
 
 def _look(
@@ -232,7 +151,7 @@ def _look(
     if img_size is None:
         for path, (_, size, _) in zip(paths, rows, strict=True):
             if sorted(size) != sorted(rows[0][1]):  # turned images are seen when decoded
-                raise _differ(paths[0], _size(paths[0]), path)
+                raise _differ(paths[0], _size(paths[0]), path, [row[1] for row in rows])
     moving = [path for path, row in zip(paths, rows, strict=True) if row[2]]
     notes = []
     if moving:
@@ -249,16 +168,24 @@ def _size(path: str) -> tuple[int, int]:
         return upright_size(image)
 
 
-def _differ(first: str, size: tuple[int, ...], other: str) -> UserError:
+def _differ(
+    first: str, size: tuple[int, ...], other: str, sizes: list[tuple[int, int]]
+) -> UserError:
+    """Two images that differ in size, and the option that makes all alike.
+
+    Half of the images are as large or larger, but no larger than models usually take.
+    """
     one, two = (f"{h} x {w}" for h, w in (size, _size(other)))
+    side = min(sorted(min(s) for s in sizes)[(len(sizes) - 1) // 2], LARGEST_ADVICE)
+    side = side // 8 * 8 or side  # patches of 8 and less divide it
     return UserError(
-        f"images differ in size: {first} is {one}, {other} is {two}; give data.img_size to resize"
-        " them"
+        f"images differ in size: {first} is {one}, {other} is {two}; add --data.img_size {side} to"
+        " resize them"
     )
 
 
 def _copies(
-    paths: tuple[list[str], list[str]], digests: list[list[bytes]], labels: NDArray[np.int64]
+    paths: list[list[str]], digests: list[list[bytes]], labels: NDArray[np.int64]
 ) -> list[str]:
     """Lines on files that are equal, byte for byte, where they should not be."""
     train, test = paths

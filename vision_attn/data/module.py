@@ -30,7 +30,8 @@ class ImageData(L.LightningDataModule):
     """A subset of a named data set for Lightning; one draw, one size.
 
     Args:
-        name, root, img_size, val_fraction, memory_mb: which images; see `sources.DataConfig`.
+        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, or folder; null is folder
+            where root is given, else digits.
         size: training images, balanced and nested; null is all of the pool.
         draw: which subset of that size.
         batch_size: images an update; no more than there are.
@@ -40,16 +41,13 @@ class ImageData(L.LightningDataModule):
         batches_per_epoch: length of an epoch in batches; null is one pass.
         control: `permuted`, pixels in another, fixed order; `shuffled`, training labels at random.
         source: the data set itself, when it is loaded already.
+        images: further options of `sources.DataConfig`: root, img_size, val_fraction, ...
     """
 
     def __init__(
         self,
-        name: str = "digits",
+        name: str | None = None,
         *,
-        root: str | None = None,
-        img_size: int | None = None,
-        val_fraction: float = 0.1,
-        memory_mb: int = 4096,
         size: int | None = None,
         draw: int = 0,
         batch_size: int = 64,
@@ -59,6 +57,7 @@ class ImageData(L.LightningDataModule):
         batches_per_epoch: int | None = None,
         control: Control = "none",
         source: Source | None = None,
+        **images: Any,
     ) -> None:
         super().__init__()
         self.augment = augment or AugmentConfig()
@@ -74,15 +73,8 @@ class ImageData(L.LightningDataModule):
             raise UserError(f"data.control {control!r} is not known; choose one of {known}")
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
         self.batches_per_epoch, self.draw = batches_per_epoch, draw
-        self.source = source or load(
-            DataConfig(
-                name=name,
-                root=root,
-                img_size=img_size,
-                val_fraction=val_fraction,
-                memory_mb=memory_mb,
-            )
-        )
+        config = DataConfig(name=name, **images)
+        self.source = source or load(config)
         self._told = source is not None  # by whoever read it
         self.subset: Subset = subset(
             self.source.train_labels,
@@ -90,8 +82,9 @@ class ImageData(L.LightningDataModule):
             draw=draw,
             size=size,
             num_classes=len(self.source.classes),
-            val_fraction=val_fraction,
+            val_fraction=config.val_fraction,
             classes=self.source.classes,
+            label=self.source.label,
         )
         self.augment.check_size(self.source.img_size)
         self.augment.check_batch(min(batch_size, len(self.subset.train)))

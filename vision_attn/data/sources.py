@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vision_attn.data.folder import Files, read_folder
-from vision_attn.errors import UserError
+from vision_attn.errors import UserError, printable
+from vision_attn.texts import one_line
 
 __all__ = ["NAMES", "DataConfig", "Source", "load"]
 
@@ -37,34 +38,50 @@ class DataConfig:
     """Which images.
 
     Args:
-        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, or folder.
-        root: where downloads are kept, or the folder that holds train/<class>/* and test/<class>/*.
+        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, or folder; null is folder
+            where root is given, else digits.
+        root: your images, DIR/<class>/* or DIR/train/<class>/* and DIR/test/<class>/*; of other
+            names, where downloads are kept.
+        label: what figures and tables call the data; null is the folder's own name.
         img_size: side in pixels to which a folder's images are resized; needed if they differ.
         val_fraction: share of the training pool kept for validation; the rest is `all` images.
+        test_fraction: share of a folder's images that become the test set, by a hash of their
+            content; for a folder without test/.
         memory_mb: a folder that needs more than this as uint8 is streamed from disk.
     """
 
-    name: str = "digits"
+    name: str | None = None
     root: str | None = None
+    label: str | None = None
     img_size: int | None = None
     val_fraction: float = 0.1
+    test_fraction: float = 0.2
     memory_mb: int = 4096
 
+    @property
+    def dataset(self) -> str:
+        """`name`, or what stands for null."""
+        return self.name or ("digits" if self.root is None else "folder")
+
     def check(self) -> None:
-        """Refuse what cannot be meant, before anything is read."""
-        if self.name not in NAMES:
+        """Raise UserError on values out of range, before anything is read."""
+        dataset = self.dataset
+        if self.name is not None and self.name not in NAMES:
             raise UserError(
                 f"data.name {self.name!r} is not known; choose one of {', '.join(NAMES)}"
             )
-        if self.name == "digits" and self.root is not None:
+        if dataset == "digits" and self.root is not None:
             raise UserError(
                 f"data.root is {self.root}, but digits come with scikit-learn; add"
                 " --data.name folder for your own images, or take it out"
             )
-        if self.name == "folder" and not self.root:
-            raise UserError("data.name folder needs data.root, a folder with train/ and test/")
-        if not 0 < self.val_fraction < 1:
-            raise UserError(f"data.val_fraction {self.val_fraction} is not between 0 and 1")
+        if dataset == "folder" and not self.root:
+            raise UserError("data.name folder needs data.root, the folder of your images")
+        if self.label is not None and (not self.label.strip() or not self.label.isprintable()):
+            raise UserError(f"data.label is {self.label!r}; wanted printable text, or null")
+        for name in ("val_fraction", "test_fraction"):
+            if not 0 < getattr(self, name) < 1:
+                raise UserError(f"data.{name} {getattr(self, name)} is not between 0 and 1")
         if self.memory_mb < 0:
             raise UserError(
                 f"data.memory_mb is {self.memory_mb}; wanted 0, to read images when they are"
@@ -72,8 +89,8 @@ class DataConfig:
             )
         if self.img_size is None:
             return
-        if self.name != "folder":
-            raise UserError(f"data.img_size is for folders; {self.name} has a size of its own")
+        if dataset != "folder":
+            raise UserError(f"data.img_size is for folders; {dataset} has a size of its own")
         if self.img_size < 1:
             raise UserError(f"data.img_size is {self.img_size}; wanted 1 or more pixels")
         needed = 3 * self.img_size**2 / 2**20
@@ -91,7 +108,7 @@ class Source:
 
     `train_*` is the pool that validation and all subsets come out of; `flip` says whether a
     mirrored image keeps its class; `fingerprint` identifies the content; `notes` are what a user
-    should be told of the files, a line each.
+    should be told of the files, a line each; `label` is the name to show, `name` if it is empty.
     """
 
     name: str
@@ -103,6 +120,11 @@ class Source:
     test_labels: NDArray[np.int64]
     fingerprint: str = field(default="")
     notes: tuple[str, ...] = ()
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
 
     @property
     def img_size(self) -> tuple[int, int]:
@@ -129,18 +151,21 @@ def load(config: DataConfig) -> Source:
         UserError: unknown name, missing or broken files, a download that cannot be had.
     """
     config.check()
-    if config.name == "digits":
+    name, label = config.dataset, config.label
+    if name == "digits":
         parts = _digits()
-    elif config.name == "folder":
-        parts = read_folder(Path(str(config.root)), config.img_size, config.memory_mb)
+    elif name == "folder":
+        root = Path(str(config.root))
+        parts = read_folder(root, config.img_size, config.memory_mb, config.test_fraction)
+        label = label or one_line(printable(root.resolve().name)).strip()
     else:
-        parts = _torchvision(config)
+        parts = _torchvision(name, Path(config.root or "data"))
     if "fingerprint" not in parts:
         parts["fingerprint"] = _fingerprint(parts)
     for key, value in parts.items():
         if key.endswith("images") and not isinstance(value, Files):
             parts[key] = torch.from_numpy(value)
-    return Source(name=config.name, **parts)
+    return Source(name=name, label=label or name, **parts)
 
 
 def _fingerprint(parts: dict[str, Any]) -> str:
@@ -172,27 +197,26 @@ def _digits() -> dict[str, Any]:
     }
 
 
-def _torchvision(config: DataConfig) -> dict[str, Any]:
+def _torchvision(dataset: str, root: Path) -> dict[str, Any]:
     import torchvision
 
-    name, flip = _TORCHVISION[config.name]
-    root = Path(config.root or "data")
-    made = [p for p in (root / name / "raw", root / name, root, *root.parents) if not p.exists()]
+    name, flip = _TORCHVISION[dataset]
+    absent = [p for p in (root / name / "raw", root / name, root, *root.parents) if not p.exists()]
     cls = getattr(torchvision.datasets, name)
     arrays: dict[str, Any] = {}
     classes: tuple[str, ...] = ()
     for part in ("train", "test"):
-        split = {"split": part} if config.name == "svhn" else {"train": part == "train"}
+        split = {"split": part} if dataset == "svhn" else {"train": part == "train"}
         try:
             data = cls(str(root), download=True, **split)
         except (HTTPException, RuntimeError, OSError) as e:
-            for p in made:
+            for p in absent:
                 with suppress(OSError):  # something is in it
                     p.rmdir()
-            raise UserError(_missing(config.name, cls, part, root, e)) from e
+            raise UserError(_missing(dataset, cls, part, root, e)) from e
         images = np.asarray(data.data)
-        labels = np.asarray(data.labels if config.name == "svhn" else data.targets, np.int64)
-        if config.name != "svhn":  # which is stored (n, C, h, w) already
+        labels = np.asarray(data.labels if dataset == "svhn" else data.targets, np.int64)
+        if dataset != "svhn":  # which is stored (n, C, h, w) already
             images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
         arrays |= {f"{part}_images": np.ascontiguousarray(images), f"{part}_labels": labels}
         classes = tuple(getattr(data, "classes", None) or map(str, range(labels.max() + 1)))
@@ -212,6 +236,6 @@ def _missing(name: str, cls: Any, part: str, root: Path, error: Exception) -> st
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return (
         f"{name}: {what} is not under {root} and cannot be downloaded ({reason}); put the file"
-        " there, or use --data.name folder --data.root DIR with train/<class>/* and test/<class>/*"
+        " there, or use --data.name folder --data.root DIR with <class>/* in it"
         " (--data.name digits needs no files at all)"
     )

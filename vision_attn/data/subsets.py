@@ -89,6 +89,7 @@ def subset(
     num_classes: int,
     val_fraction: float = 0.1,
     classes: Sequence[str] = (),
+    label: str = "",
 ) -> Subset:
     """`size` training images (None is all that validation leaves), and validation no larger.
 
@@ -101,14 +102,17 @@ def subset(
         draw: which of the many possible subsets.
         val_fraction: share of the pool held out before any subset is taken.
         classes: their names, for messages; numbers without them.
+        label: what messages call the data set; `name` without it.
 
     Raises:
         UserError: fewer images than classes, more than there are, a class with no image to train
             or to validate on, or one that runs out before the subset is balanced; with the counts.
     """
 
-    def named(label: int) -> str:
-        return f"class {classes[label] if classes else label} of {name}"
+    shown = label or name
+
+    def named(number: int) -> str:
+        return f"class {classes[number] if classes else number} of {shown}"
 
     counts = np.bincount(labels, minlength=num_classes)
     if not 0 < val_fraction < 1:
@@ -130,10 +134,10 @@ def subset(
     if size is None:
         size = len(pool)
     elif size < num_classes:
-        raise UserError(f"size {size} is smaller than the {num_classes} classes of {name}")
+        raise UserError(f"size {size} is smaller than the {num_classes} classes of {shown}")
     elif size > len(pool):
         raise UserError(
-            f"size {size} is larger than the {len(pool)} training images of {name}"
+            f"size {size} is larger than the {len(pool)} training images of {shown}"
             f" ({len(labels)} less {len(val)} for validation)"
         )
     elif size < len(pool):

@@ -14,7 +14,7 @@ from vision_attn.data.controls import permute
 from vision_attn.data.folder import Files
 from vision_attn.data.images import channels, formats, upright_size
 from vision_attn.errors import UserError
-from vision_attn.models import create_model
+from vision_attn.models.registry import create_model
 from vision_attn.training.checkpoint import read_checkpoint
 
 __all__ = ["Trained", "load_classifier", "read_images"]

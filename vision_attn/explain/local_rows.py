@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vision_attn.layers.neighborhood import NeighborhoodAttention
-from vision_attn.layers.window import WindowAttention
+from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+from vision_attn.ops.masks import row_index
 from vision_attn.ops.positions import grid_positions
-from vision_attn.ops.rows import row_index
 
 __all__ = ["local_rows"]
 

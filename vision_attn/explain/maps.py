@@ -16,7 +16,7 @@ from vision_attn.explain.observe import (
     observe,
     tokens_of,
 )
-from vision_attn.ops.rows import row_index
+from vision_attn.ops.masks import row_index
 
 __all__ = ["AttentionMaps", "attention_maps", "query_index"]
 

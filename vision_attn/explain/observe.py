@@ -16,10 +16,9 @@ from vision_attn.errors import UserError
 from vision_attn.explain.local_rows import local_rows
 from vision_attn.explain.observe_timm import watched_timm
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.neighborhood import NeighborhoodAttention
-from vision_attn.layers.window import WindowAttention
+from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.ops.attention import Score, attention_weights
-from vision_attn.ops.rows import row_index
+from vision_attn.ops.masks import row_index
 from vision_attn.ops.statistics import Rows
 
 __all__ = ["Heads", "Tokens", "attention_layers", "heads_of", "layer_numbers", "observe",

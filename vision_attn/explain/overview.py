@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vision_attn.errors import UserError
-from vision_attn.explain.view import View
+from vision_attn.explain.inspection import View
 from vision_attn.files import write_bytes
 from vision_attn.texts import in_figure
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vision_attn.errors import UserError
-from vision_attn.explain.view import View
+from vision_attn.explain.inspection import View
 from vision_attn.files import write_text
 
 __all__ = ["MAX_BYTES", "write"]

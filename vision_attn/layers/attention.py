@@ -1,20 +1,17 @@
 """Attention modules (Vaswani et al. 2017), thin over `ops.attention`, with timm's names."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.layers.cross import MultiHeadAttention
-from vision_attn.layers.heads import (
+from vision_attn.layers.base import (
     HeadedAttention,
-    PerHeadLinear,
     check_heads,
     check_scale,
     merge_masks,
-    per_head,
     projection_layer,
     split_heads,
     used_tokens,
@@ -24,8 +21,7 @@ from vision_attn.ops.attention import Score, attend, attention_weights
 from vision_attn.ops.checks import check_flag, check_real, check_whole
 from vision_attn.ops.positions import rotate
 
-__all__ = ["MultiHeadAttention", "MultiHeadSelfAttention", "PerHeadLinear", "SelfAttention",
-           "check_heads", "merge_masks", "per_head"]  # fmt: skip
+__all__ = ["LocalitySelfAttention", "MultiHeadSelfAttention", "SelfAttention"]
 
 
 class SelfAttention(nn.Module):
@@ -185,3 +181,37 @@ class MultiHeadSelfAttention(HeadedAttention):
             weight_heads=weight_heads,
             weight_queries=weight_queries,
         )
+
+
+class LocalitySelfAttention(MultiHeadSelfAttention):
+    """`softmax_j(q_i . k_j / T) v_j` over j != i: (B, N, D) -> (B, N, D).
+
+    The temperature T is one learned number a layer that starts at sqrt(K), so the layer starts as
+    `MultiHeadSelfAttention` under a mask of the diagonal. A lone token has nothing to attend to and
+    gets zeros before the output projection (Lee et al. 2021, "Vision Transformer for Small-Size
+    Datasets").
+
+    Args:
+        dim, num_heads, options: those of `MultiHeadSelfAttention`.
+
+    Raises:
+        UserError: (a ValueError) what `MultiHeadSelfAttention` refuses, and a scale.
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int = 8, *, scale: float | None = None, **options: Any
+    ) -> None:
+        if scale is not None:
+            raise UserError(f"scale is {scale}, but lsa learns it; leave the scale at None")
+        super().__init__(dim, num_heads, scale=1.0, **options)
+        # without axes, so that half precision stays half; and so that it does not decay
+        self.temperature = nn.Parameter(torch.tensor(self.head_dim**0.5))
+
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, **more: Any
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """As the base class, with the queries divided by T and each token hidden from itself."""
+        others = ~torch.eye(q.shape[-2], dtype=torch.bool, device=q.device)
+        mask = merge_masks(mask, None)
+        mask = others if mask is None else mask & others
+        return super().mix(q / self.temperature, k, v, mask=mask, **more)

@@ -7,8 +7,7 @@ from typing import Literal
 from timm.layers import DropPath, LayerScale, Mlp
 from torch import Tensor, nn
 
-from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.locality import LocalitySelfAttention
+from vision_attn.layers.attention import LocalitySelfAttention, MultiHeadSelfAttention
 from vision_attn.ops.attention import Score
 from vision_attn.ops.checks import check_flag, check_real, check_whole
 

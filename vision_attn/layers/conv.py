@@ -1,4 +1,7 @@
-"""A convolution is an attention layer, one head for each tap (Cordonnier et al. 2020)."""
+"""A convolution is an attention layer, one head for each tap (Cordonnier et al. 2020).
+
+`AttentionConv2d` computes a convolution; `OffsetBias` makes heads that start as one.
+"""
 
 from typing import Literal
 
@@ -13,10 +16,12 @@ from vision_attn.ops.conv import (
     check_alpha,
     kernel_offsets,
     leak,
+    nearest_offsets,
+    offset_scores,
     padded_pixels,
 )
 
-__all__ = ["AttentionConv2d"]
+__all__ = ["AttentionConv2d", "OffsetBias"]
 
 
 class AttentionConv2d(nn.Module):
@@ -213,3 +218,34 @@ class AttentionConv2d(nn.Module):
             for axis in (0, 1)
         )
         return rows, cols
+
+
+class OffsetBias(nn.Module):
+    """A learned additive bias -alpha |d - D_h|^2 for attention on a grid of tokens: (1, H, N, N).
+
+    With no content in the scores, head h attends to the token at D_h: heads that start as a
+    convolution and can leave it (Cordonnier et al. 2020; d'Ascoli et al. 2021 gate the same term).
+    The best key of each row is given 0, which a softmax does not see and half precision needs.
+
+    Args:
+        num_heads: heads H; they take the H nearest offsets, 9 those of a 3 x 3 kernel.
+        alpha: how sharp the heads start.
+
+    Raises:
+        UserError: an alpha that is not above 0.
+    """
+
+    def __init__(self, num_heads: int, alpha: float = 2.0) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.full((num_heads,), check_alpha(alpha)))
+        self.centers = nn.Parameter(nearest_offsets(num_heads).to(self.alpha))
+
+    def forward(self, grid_size: Pair) -> Tensor:
+        """Rows and columns of tokens (h, w), any size -> (1, H, h*w, h*w), float32 or wider."""
+        terms = []
+        for axis, size in enumerate(grid_size):
+            at = torch.arange(size, device=self.alpha.device)
+            s = offset_scores(at, at, self.centers[:, axis], self.alpha)
+            terms.append(s - s.detach().amax(-1, keepdim=True))
+        both = terms[0][:, :, None, :, None] + terms[1][:, None, :, None, :]
+        return rearrange(both, "H h w i j -> 1 H (h w) (i j)")

@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.layers.heads import (
+from vision_attn.layers.base import (
     HeadedAttention,
     check_heads,
     projection_layer,

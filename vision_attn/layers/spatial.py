@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm as with_spectral_norm
 
 from vision_attn.errors import UserError
-from vision_attn.layers.heads import check_heads, check_scale
+from vision_attn.layers.base import check_heads, check_scale
 from vision_attn.ops.attention import attend
 from vision_attn.ops.checks import check_flag, check_real, check_whole
 from vision_attn.ops.tokens import image_to_pixels, pixels_to_image

@@ -9,7 +9,7 @@ from timm.models import register_model
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.models.vit import no_pretrained
+from vision_attn.models.registry import no_pretrained
 from vision_attn.ops.checks import check_memory, check_pair, check_real, check_whole
 
 __all__ = ["SmallCNN", "stage_sizes", "vision_attn_cnn"]
@@ -35,7 +35,7 @@ class SmallCNN(nn.Module):
             of other sizes are accepted too.
         in_chans: channels C.
         num_classes: outputs; 0 gives the pooled features.
-        widths: channels of each stage; `models.budget.match_cnn` solves for them.
+        widths: channels of each stage; `models.cost.match_cnn` solves for them.
         depth: convolutions in each stage.
         drop_rate: dropout before the head.
     """

@@ -8,8 +8,9 @@ from torch import nn
 
 from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
-from vision_attn.layers.offset_bias import OffsetBias
-from vision_attn.models.vit import VisionTransformer, no_pretrained
+from vision_attn.layers.conv import OffsetBias
+from vision_attn.models.registry import no_pretrained
+from vision_attn.models.vit import VisionTransformer
 
 __all__ = ["ConvInitVisionTransformer", "vision_attn_conv_init_vit"]
 

@@ -6,7 +6,7 @@ import torch
 from timm.layers import Mlp, to_2tuple
 from torch import Tensor, nn
 
-from vision_attn.layers.attention import MultiHeadAttention
+from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed
 from vision_attn.layers.tables import GridTables
 from vision_attn.models.vit import check_sizes

@@ -8,7 +8,7 @@ from timm.models import register_model
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.models.vit import no_pretrained
+from vision_attn.models.registry import no_pretrained
 from vision_attn.ops.checks import check_memory, check_pair, check_whole
 
 __all__ = ["LinearClassifier", "vision_attn_linear"]

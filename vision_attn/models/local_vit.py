@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import Positions
-from vision_attn.layers.neighborhood import NeighborhoodAttention
-from vision_attn.models.vit import VisionTransformer, no_pretrained
+from vision_attn.layers.local import NeighborhoodAttention
+from vision_attn.models.registry import no_pretrained
+from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.checks import check_whole
 
 __all__ = ["LocalBlock", "LocalVisionTransformer", "vision_attn_local_vit"]

@@ -1,24 +1,24 @@
 """The attention classifier (Dosovitskiy et al. 2021); `patch_size=1` makes pixels tokens."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from timm.layers import to_2tuple, trunc_normal_
+from timm.layers import AttentionPoolLatent, to_2tuple, trunc_normal_
 from timm.models import register_model
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed, Positions, RelativeBias, RotaryEmbed
-from vision_attn.layers.pool import attention_pool
 from vision_attn.layers.stem import ConvStem, PooledConvStem, ShiftedPatchEmbed
 from vision_attn.models.mimetic import start_mimetic
+from vision_attn.models.registry import no_pretrained
 from vision_attn.ops.attention import Score
 from vision_attn.ops.checks import check_flag, check_memory, check_pair, check_real, check_whole
 
 __all__ = [
     "VisionTransformer",
+    "attention_pool",
     "vision_attn_conv_stem_vit",
     "vision_attn_pixel_vit",
     "vision_attn_vit",
@@ -234,6 +234,25 @@ class VisionTransformer(nn.Module):
         return self.forward_head(self.forward_features(x))
 
 
+def attention_pool(
+    dim: int, num_heads: int, mlp_ratio: float = 4.0, *, fused: bool = True
+) -> AttentionPoolLatent:
+    """Attention by one learned query, then an MLP: (B, N, D) -> (B, D); timm's module and names.
+
+    Its maps start as Xavier's. A deviation of 0.02, as in the blocks, leaves little of the signal
+    at small widths, and no norm comes after it: such a model starts to learn late.
+    """
+    pool = AttentionPoolLatent(
+        dim, num_heads=num_heads, mlp_ratio=mlp_ratio, norm_layer=nn.LayerNorm
+    )
+    pool.fused_attn = pool.fused_attn and fused  # type: ignore[misc]
+    for module in pool.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+    return pool
+
+
 def _init(module: nn.Module) -> None:
     if isinstance(module, nn.Linear):
         trunc_normal_(module.weight, std=0.02)
@@ -269,16 +288,6 @@ def check_sizes(
         (h // p) * (w // q) * embed_dim,
         "take larger patches or smaller images",
     )
-
-
-def no_pretrained(pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without those that timm adds for weights from a hub; there are none."""
-    if pretrained:
-        raise UserError("pretrained=True: this package has no trained weights; use timm:NAME")
-    return {k: v for k, v in given.items() if k not in _TIMM_ONLY}
-
-
-_TIMM_ONLY: Sequence[str] = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 
 
 @register_model

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vision_attn.errors import UserError
 from vision_attn.ops.absent import hide, surely_finite
-from vision_attn.ops.rows import causal_mask, pick, row_index
+from vision_attn.ops.masks import causal_mask, pick, row_index
 
 __all__ = ["Score", "attend", "attention_weights"]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vision_attn.errors import UserError
 from vision_attn.ops.attention import Score, attention_weights
-from vision_attn.ops.rows import causal_mask
+from vision_attn.ops.masks import causal_mask
 
 __all__ = ["AttentionStatistics", "Rows", "attention_statistics"]
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vision_attn.compare.runs import select, summarise
-from vision_attn.compare.stored import Stored
 from vision_attn.errors import UserError
 from vision_attn.models.families import attends
 from vision_attn.stats.intervals import interval
 from vision_attn.stats.multiplier import Crossing, crossing, data_multiplier
 from vision_attn.stats.paired import changes, differences, error_ratio, protocol_split
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
+from vision_attn.study.results import Stored
+from vision_attn.study.runs import select, summarise
 
 __all__ = [
     "CONTROLS",

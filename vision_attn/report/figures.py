@@ -40,7 +40,7 @@ class Picture:
 
 Looks = Mapping[str, Look]
 
-_HOLLOW = "Bands are 95 % t intervals over draws; hollow points did not all fit."
+_HOLLOW = "Bands are 95 % t intervals over draws; at hollow points not every run fitted."
 
 
 def figures(analysis: Analysis) -> list[Picture]:
@@ -74,8 +74,8 @@ def _gap(analysis: Analysis, look: Looks) -> Picture | None:
         curves.against_size(analysis.plain, "gap", "train minus test accuracy", look),
         "Gap against training images",
         "Train minus test accuracy, both on unaugmented images in eval mode. Only filled points"
-        f" speak of overfitting. Where both reach 100 % on train images, a larger gap is"
-        f" a lower test accuracy and nothing else.{_dashes(analysis)}",
+        f" speak of overfitting in accuracy. Where both reach 100 % on train images, a larger gap"
+        f" is a lower test accuracy and nothing else.{_dashes(analysis)}",
         _ends(analysis.main, "gap"),
     )
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from vision_attn.compare.identity import starts
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.figures import Picture
 from vision_attn.report.numbers import FIT
 from vision_attn.report.sentences import remarks, verdict
 from vision_attn.report.tables import Block, failures, page_blocks
+from vision_attn.study.study_file import starts
 
 __all__ = ["MARK", "page"]
 

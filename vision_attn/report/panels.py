@@ -48,7 +48,10 @@ def training_curves(log: pd.DataFrame) -> Figure | None:
         axes.set_title(in_figure(model) + (f", {NAMES[str(protocol)]}" if two else ""))
     for axes in panels[len(groups) :]:
         axes.remove()
-    for axes in panels[max(len(groups) - columns, 0) : len(groups)]:
+    lowest = max(len(groups) - columns, 0)
+    for axes in panels[:lowest]:
+        axes.xaxis.set_label_coords(0, 0)
+    for axes in panels[lowest : len(groups)]:
         axes.set_xlabel("update")
     figure.supylabel("loss")
     handles = [Line2D([], [], color=c, label=f"{s:,}") for s, c in colours.items()]
@@ -69,6 +72,7 @@ def _losses(axes: Axes, log: pd.DataFrame, colours: Mapping[Any, Any]) -> None:
             rows = run[run[measure].notna() & (run[measure] > 0)]
             axes.plot(rows["step"] + 1, rows[measure], dashes, color=colours[size], lw=1.3)
     axes.set_yscale("log")
+    axes.yaxis.set_label_coords(0, 0)  # no label, so no time to find its place
 
 
 @styled

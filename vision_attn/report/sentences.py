@@ -1,7 +1,7 @@
 """The conclusions of a study as sentences, made from its numbers; the words follow the intervals.
 
-Differences are paired by draw. Where an interval contains 0 the two are not told apart, and where
-there is one draw there is no interval.
+Differences are paired by draw. Each conclusion names its sense: accuracy, gap in accuracy, or loss.
+Where an interval contains 0 no difference can be shown, and one draw gives no interval.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from vision_attn.report.analysis import CONTROLS, PROTOCOLS, Analysis, Change, Comparison
-from vision_attn.report.numbers import FIT, bounds, images, points, times
+from vision_attn.report.numbers import FIT, bounds, images, number, points, times
 from vision_attn.stats.multiplier import Crossing
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "direction",
     "growth",
     "kinds",
+    "losses",
     "meeting",
     "overfitting",
     "remarks",
@@ -35,7 +36,8 @@ class Answer(NamedTuple):
 
     Args:
         kinds: which sizes say what: `first` or `second` is ahead, `open`, or `single` without an
-            interval; of `growth` what is said in `points` and as a `ratio`.
+            interval; of `growth` whether the difference in `points` and the `ratio` of errors
+            `grows` or `shrinks`, or is `open` or `single`.
         text: the sentence.
     """
 
@@ -44,14 +46,17 @@ class Answer(NamedTuple):
 
 
 def verdict(analysis: Analysis) -> list[Answer]:
-    """Who is better, who overfits, whether the difference shrinks as images grow."""
+    """Accuracy, gap, loss, and whether the difference in accuracy shrinks as images grow."""
     comparison = analysis.comparison
     if comparison is None:
         return [about_one(analysis.main)]
     if comparison.points.empty:
-        nothing = f"{comparison.first} and {comparison.second} have no draw of the same size in"
-        return [Answer({}, f"{nothing} common, so there is nothing to compare.")]
-    return [better(comparison), overfitting(comparison), growth(comparison)]
+        both = f"{comparison.first} and {comparison.second}"
+        return [Answer({}, f"{both} share no draw of the same size, so nothing can be compared.")]
+    answers = [better(comparison), overfitting(comparison)]
+    if len(comparison.loss):
+        answers.append(losses(comparison))
+    return [*answers, growth(comparison)]
 
 
 def remarks(analysis: Analysis) -> list[str]:
@@ -93,12 +98,20 @@ def _shown(mean: float, low: float, high: float, count: int) -> str:
     return f"{points(mean)} (95 % interval {bounds(low, high)}, {count} draws)"
 
 
-def _in_brackets(mean: float, low: float, high: float, count: int) -> str:
+def _open(mean: float, low: float, high: float, count: int) -> str:
     return f"{points(mean)}, {bounds(low, high)}, {count} draws"
 
 
 def _alone(mean: float, low: float, high: float, count: int) -> str:
     return points(mean)
+
+
+def _shown_loss(mean: float, low: float, high: float, count: int) -> str:
+    return f"{number(mean, '.2f')} ({number(low, '.2f')} to {number(high, '.2f')})"
+
+
+def _loss_alone(mean: float, low: float, high: float, count: int) -> str:
+    return number(mean, ".2f")
 
 
 def better(comparison: Comparison) -> Answer:
@@ -111,29 +124,33 @@ def better(comparison: Comparison) -> Answer:
         if kind in ("first", "second"):
             ahead, behind = (first, second) if kind == "first" else (second, first)
             by = _ends(rows, _shown, 1 if kind == "first" else -1)
-            parts.append(f"{ahead} is better than {behind} at {sizes}: by {by}")
+            parts.append(f"{ahead} has a higher test accuracy than {behind} at {sizes}: by {by}")
         elif kind == "open":
-            by = _ends(rows, _in_brackets)
-            parts.append(f"the two are not told apart at {sizes} ({first} - {second} is {by})")
+            by = _ends(rows, _open)
+            parts.append(
+                f"no difference in test accuracy can be shown at {sizes}"
+                f" ({first} - {second} is {by})"
+            )
         else:
             by = _ends(rows, _alone)
             parts.append(
-                f"at {sizes} there is one draw and so no interval ({first} - {second} is {by})"
+                f"at {sizes} one draw of test accuracy gives no interval"
+                f" ({first} - {second} is {by})"
             )
     budget = PROTOCOLS.get(comparison.setting.protocol, comparison.setting.protocol)
     return Answer(_sizes(groups), f"With {budget}, {'; '.join(parts)}.")
 
 
 def overfitting(comparison: Comparison) -> Answer:
-    """Whose gap is larger, at sizes where all runs of both fitted."""
+    """Whose gap in accuracy is larger, at sizes where all runs of both fitted."""
     first, second, table = comparison.first, comparison.second, comparison.gap
     fitted = table[table["fitted"].astype(float) == 1]
     rest = table[table["fitted"].astype(float) < 1]
     if fitted.empty:
         return Answer(
             {},
-            "Whether one of them overfits more is not answered, since not both fitted: at no size"
-            f" did every run of both reach a train accuracy of {FIT}.",
+            "Which of them overfits more in accuracy cannot be said: at no size did every run of"
+            f" both reach a train accuracy of {FIT}.",
         )
     parts = []
     groups = kinds(fitted)
@@ -142,26 +159,58 @@ def overfitting(comparison: Comparison) -> Answer:
         if kind in ("first", "second"):
             more = second if kind == "first" else first
             by = _ends(rows, _shown, 1 if kind == "first" else -1)
-            parts.append(f"{more} overfits more at {sizes}, with a gap that is larger by {by}")
+            parts.append(f"{more} overfits more at {sizes}, by {by}")
         elif kind == "open":
-            by = _ends(rows, _in_brackets)
-            parts.append(f"gaps are not told apart at {sizes} ({second} - {first} is {by})")
+            by = _ends(rows, _open)
+            parts.append(f"no difference can be shown at {sizes} ({second} - {first} is {by})")
         else:
             by = _ends(rows, _alone)
             parts.append(f"at {sizes} one draw gives no interval ({second} - {first} is {by})")
-    text = "Where both fitted, " + "; ".join(parts)
-    text += f"; at {images(rest['size'])} not both did." if len(rest) else "."
+    text = f"By the gap in accuracy (train minus test), where both fitted: {'; '.join(parts)}."
+    if len(rest):
+        text += f" At {images(rest['size'])} not every run of both fitted, so nothing is said."
     return Answer(_sizes(groups), text)
 
 
+def losses(comparison: Comparison) -> Answer:
+    """Whose test loss is higher; it also counts how sure a model is of its mistakes."""
+    first, second, table = comparison.first, comparison.second, comparison.loss
+    parts = []
+    groups = kinds(table)
+    for kind, rows in groups.items():
+        sizes = images(rows["size"], of=table["size"])
+        if kind in ("first", "second"):
+            worse, other = (second, first) if kind == "first" else (first, second)
+            by = _ends(rows, _shown_loss, 1 if kind == "first" else -1)
+            parts.append(f"{worse} is worse than {other} at {sizes}, higher by {by}")
+        elif kind == "open":
+            by = _ends(rows, _shown_loss)
+            parts.append(f"no difference can be shown at {sizes} ({second} - {first} is {by})")
+        else:
+            by = _ends(rows, _loss_alone)
+            parts.append(f"at {sizes} one draw gives no interval ({second} - {first} is {by})")
+    return Answer(_sizes(groups), f"In test loss, {'; '.join(parts)}.")
+
+
 def direction(change: Change, side: float) -> str:
-    """What the change of a difference says, where `side` is the sign of the difference."""
+    """What the change of a difference says, where `side` is the sign of the difference.
+
+    `grows` or `shrinks`, `open` where its interval contains 0, `single` without an interval.
+    """
     if change.draws < 2:
-        return "goes"  # without an interval nothing is claimed
+        return "single"
     low, high = sorted((side * change.low, side * change.high))
     if low > 0:
         return "grows"
-    return "shrinks" if high < 0 else "does not change beyond chance"
+    return "shrinks" if high < 0 else "open"
+
+
+_DIRECTIONS = {
+    "grows": "grows",
+    "shrinks": "shrinks",
+    "open": "shows no change beyond chance",
+    "single": "goes",
+}
 
 
 def _change(change: Change, show: Callable[[float], str]) -> str:
@@ -175,51 +224,51 @@ def _change(change: Change, show: Callable[[float], str]) -> str:
 
 
 def growth(comparison: Comparison) -> Answer:
-    """Whether the difference shrinks from the smallest size to the largest.
+    """Whether the difference in accuracy shrinks from the smallest size to the largest.
 
     In points, in the ratio of errors, as the multiple of images, and where the curves meet.
     """
     first, second, accuracy = comparison.first, comparison.second, comparison.points
     if len(accuracy) < 2:
-        text = "Whether the difference shrinks as images grow is not answered by one size."
+        text = "One size cannot say whether the difference in accuracy shrinks as images grow."
         return Answer({}, text)
     side = 1.0 if accuracy["mean"].mean() >= 0 else -1.0
     said = {"points": direction(comparison.change, side)}
     n0, n1 = (f"{int(accuracy['size'].iloc[i]):,}" for i in (0, -1))
     d0, d1 = accuracy["mean"].iloc[0], accuracy["mean"].iloc[-1]
-    text = (
-        f"From {n0} to {n1} images the difference {first} - {second} {said['points']} in points,"
-        f" from {100 * d0:.1f} to {100 * d1:.1f}"
+    sentences = [
+        f"From {n0} to {n1} images the difference in test accuracy, {first} - {second},"
+        f" {_DIRECTIONS[said['points']]}: from {100 * d0:.1f} to {100 * d1:.1f} points"
         f"{_change(comparison.change, lambda v: f'{100 * v:+.1f}')}"
-    )
+    ]
     ratios = comparison.ratio["ratio"]
     if len(ratios) and ratios.iloc[[0, -1]].notna().all():
         said["ratio"] = direction(comparison.ratio_change, side)
-        text += (
-            f", and as a ratio of errors, {second} / {first}, it {said['ratio']}, from"
+        sentences.append(
+            f"As a ratio of test errors, {second} / {first}, it {_DIRECTIONS[said['ratio']]}: from"
             f" {ratios.iloc[0]:.2f} to {ratios.iloc[-1]:.2f}"
             f"{_change(comparison.ratio_change, lambda v: f'× {np.exp(v):.2f}')}"
         )
     if len(comparison.multiplier):
         exact = comparison.multiplier[comparison.multiplier["multiplier"].notna()]
         last = (exact if len(exact) else comparison.multiplier).iloc[-1]
-        text += (
-            f"; for the error that {first} has at {int(last['n']):,} images {second} needs"
+        sentences.append(
+            f"For the test error of {first} at {int(last['n']):,} images, {second} needs"
             f" {times(last)} the images"
         )
-    text += f"; crossing of the curves: {meeting(comparison.crossing)}"
+    sentences.append(f"Crossing of the curves of test error: {meeting(comparison.crossing)}")
     unfitted = accuracy[accuracy["fitted"] < 1]
     if len(unfitted):
         at = images(unfitted["size"])
-        text += f"; at {at} not all runs fitted, so undertraining can be a part of it"
-    return Answer(said, text + ".")
+        sentences.append(f"At {at} not every run fitted, so undertraining may be a part of it")
+    return Answer(said, ". ".join(sentences) + ".")
 
 
 def about_one(summary: pd.DataFrame) -> Answer:
     """What can be said of a study with one model."""
     model, first, last = summary["model"].iloc[0], summary.iloc[0], summary.iloc[-1]
     text = (
-        f"The study holds one model, {model}, so there is nothing to compare: its test accuracy is"
+        f"There is one model, {model}, and so nothing to compare: its test accuracy is"
         f" {100 * first['test_acc_mean']:.1f} % at {first['size']:,} images"
     )
     if len(summary) > 1:
@@ -235,10 +284,12 @@ def about_split(comparison: Comparison) -> str:
         parts.append(
             f"at {int(r['size']):,} images {points(r['total'])}, of which"
             f" {points(r['undertraining'])} come from undertraining and"
-            f" {points(r['generalisation'])} are left under equal updates"
+            f" {points(r['generalisation'])} remain under equal updates"
         )
     difference = f"{comparison.first} - {comparison.second}"
-    return f"Under equal epochs {difference} is {'; '.join(parts)}."
+    return (
+        f"Under equal epochs the difference in test accuracy, {difference}, is {'; '.join(parts)}."
+    )
 
 
 def about_controls(summary: pd.DataFrame) -> list[str]:
@@ -258,7 +309,7 @@ def about_controls(summary: pd.DataFrame) -> list[str]:
             text += f" at {int(last['size']):,}"
             text += f", {PROTOCOLS['epochs']}" if protocol == "epochs" else ""
             if len(plain):
-                text += f" ({100 * plain['test_acc_mean'].iloc[0]:.1f} % without)"
+                text += f" ({100 * plain['test_acc_mean'].iloc[0]:.1f} % on {CONTROLS['none']})"
             parts.append(text)
         if parts:
             sentences.append(f"With {words} {'; '.join(parts)}.")

@@ -53,7 +53,7 @@ class Block:
 def results_blocks(analysis: Analysis) -> list[Block]:
     """Test accuracy and gap by size in per cent, a table a protocol and control.
 
-    With many models accuracy and gap are two tables. `*` marks gaps whose runs did not all fit.
+    With many models accuracy and gap are two tables. `*` marks gaps where not every run fitted.
     """
     blocks = []
     for setting in analysis.settings:
@@ -93,7 +93,7 @@ def _results_block(
 
 
 def markdown(analysis: Analysis) -> str:
-    """The results as Markdown, in per cent; `*` marks points whose runs did not all fit."""
+    """The results as Markdown, in per cent; `*` marks gaps where not every run fitted."""
     parts = []
     for block in results_blocks(analysis):
         header = [in_markdown(name) for name in block.header]
@@ -111,7 +111,7 @@ def terminal(analysis: Analysis) -> Group:
         stars = "*" in str(block.rows)
         table = Table(
             title=f"{block.title}: {title}" if block.title else title,
-            caption=f"* not all runs fitted (train accuracy under {FIT})" if stars else None,
+            caption=f"* not every run fitted (train accuracy of {FIT} or more)" if stars else None,
         )
         for name in block.header:
             table.add_column(Text(name), justify="right", overflow="fold")
@@ -146,6 +146,7 @@ def paired(comparison: Comparison) -> Block:
     first, second = comparison.first, comparison.second
     points: Any = comparison.points.set_index("size")
     gap: Any = comparison.gap.set_index("size")
+    loss: Any = comparison.loss.set_index("size")
     ratio: Any = comparison.ratio.set_index("size")
     times: Any = comparison.multiplier.set_index("n")
     rows = []
@@ -157,6 +158,7 @@ def paired(comparison: Comparison) -> Block:
                 str(int(row["count"])),
                 with_interval(row, "mean", 100, ".1f"),
                 with_interval(gap.loc[size], "mean", 100, ".1f"),
+                with_interval(loss.loc[size], "mean", 1, ".2f") if size in loss.index else "",
                 with_interval(ratio.loc[size], "ratio", 1, ".2f") if size in ratio.index else "",
                 times_cell(times.loc[size]) if size in times.index else "",
                 "yes" if row["fitted"] == 1 else f"{100 * row['fitted']:.0f} % of runs",
@@ -165,8 +167,9 @@ def paired(comparison: Comparison) -> Block:
     header = [
         "images",
         "draws",
-        f"{first} - {second}, points",
+        f"accuracy {first} - {second}, points",
         f"gap of {second} - {first}, points",
+        f"test loss {second} - {first}",
         f"error {second} / {first}",
         f"images {second} / {first}",
         "both fitted",
@@ -272,5 +275,5 @@ def failures(analysis: Analysis) -> Block:
         [f"{r[k]:,}" if k == "size" else "" if pd.isna(r[k]) else str(r[k]) for k in names]
         for r in analysis.failures.to_dict("records")
     ]
-    title = f"{len(rows)} run{'s' * (len(rows) != 1)} failed and counts nowhere"
+    title = f"{len(rows)} run{'s' * (len(rows) != 1)} failed; not counted anywhere"
     return Block(title, names, rows)

@@ -6,9 +6,6 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from vision_attn.compare.join import join
-from vision_attn.compare.store import Store
-from vision_attn.compare.stored import Stored
 from vision_attn.errors import UserError
 from vision_attn.files import write_bytes, write_text, writing
 from vision_attn.report.analysis import Analysis, analyse
@@ -16,6 +13,9 @@ from vision_attn.report.figures import figures
 from vision_attn.report.page import MARK, page
 from vision_attn.report.plotting import render
 from vision_attn.report.tables import markdown
+from vision_attn.study.join import join
+from vision_attn.study.results import Stored
+from vision_attn.study.store import Store
 from vision_attn.texts import csv_text
 
 __all__ = ["report"]

@@ -7,7 +7,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from vision_attn.models import create_model
+from vision_attn.models.registry import create_model
 from vision_attn.training.base import Supervised
 from vision_attn.training.optim import OptimConfig
 

@@ -9,8 +9,8 @@ from torchmetrics.detection import MeanAveragePrecision
 
 from vision_attn.models.detr import SetPredictor
 from vision_attn.training.base import Optimised
-from vision_attn.training.matching import Targets, Weights, found, set_loss
 from vision_attn.training.optim import OptimConfig
+from vision_attn.training.set_loss import Targets, Weights, found, set_loss
 
 __all__ = ["Detector"]
 

@@ -1,0 +1,470 @@
+"""A study's directory: whole cells or none, nothing mixed, strict JSON, one process at a time."""
+
+import csv
+import itertools
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from vision_attn.data.augment import AugmentConfig
+from vision_attn.data.sources import DataConfig, Source, load
+from vision_attn.errors import UserError
+from vision_attn.files import as_json, write_text
+from vision_attn.study.cells import Cell, Plan, key_start, plan
+from vision_attn.study.config import Budget, Study
+from vision_attn.study.results import read_results
+from vision_attn.study.store import COLUMNS, Store
+from vision_attn.training.optim import OptimConfig
+
+DESIGN = (
+    "model, size, draw, seed, status, params, flops, steps, epochs, train_acc, val_acc, test_acc,"
+    " train_loss, test_loss, gap, fitted, seconds, images_per_second"
+)
+VIT: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
+STUDY = Study(args={"vit": VIT}, sizes=[20], draws=1, budget=Budget(steps=400))
+OK: dict[str, Any] = {
+    "status": "ok", "error": None, "steps": 400, "epochs": 300.0, "train_acc": 1.0,
+    "val_acc": 0.5, "test_acc": 0.75, "train_loss": 0.125, "val_loss": 2.0, "test_loss": 1.5,
+    "gap": 0.25, "fitted": True, "seconds": 3.5, "images_per_second": 1714.0, "size": 20,
+    "subset": "0123456789abcdef",
+}  # fmt: skip
+FAILED = {"status": "failed", "error": "RuntimeError: no luck, today"}
+
+
+@pytest.fixture(scope="module")
+def source() -> Source:
+    return load(DataConfig())
+
+
+@pytest.fixture(scope="module")
+def made(source: Source) -> Plan:
+    return plan(STUDY, source)
+
+
+@pytest.fixture
+def store(tmp_path: Path, made: Plan, source: Source) -> Store:
+    """A study's directory with its ViT done and its CNN failed."""
+    store = Store(tmp_path / "out")
+    with store.open(STUDY, made, source):
+        for cell, result in zip(made.cells, (OK, FAILED), strict=True):
+            keep(store, cell, result)
+    return store
+
+
+def keep(store: Store, cell: Cell, result: dict[str, Any]) -> Path:
+    place = store.scratch(cell)
+    (place / "metrics.csv").write_text("epoch,step\n")
+    store.keep(cell, place, result)
+    return store.cells / cell.key
+
+
+def tree(root: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Everything under a path: when it was written, and what it holds."""
+    return {
+        str(p.relative_to(root)): (p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else None)
+        for p in [root, *root.rglob("*")]
+    }
+
+
+def no_constants(name: str) -> Any:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_a_cell_is_whole(store: Store, made: Plan) -> None:
+    vit = store.cells / made.cells[0].key
+    assert sorted(p.name for p in vit.iterdir()) == ["metrics.csv", "result.json"]
+    row = json.loads((vit / "result.json").read_text())
+    config = row.pop("config")
+    cost = made.costs["vit"]
+    where = {"model": "vit", "size": 20, "draw": 0, "seed": 0, "arch": "vit", "matched": "none"}
+    where |= {"control": "none", "protocols": ["steps"]}
+    assert row == {**where, "params": cost.params, "flops": cost.flops, **OK}
+    assert (config["args"], config["steps"], config["optim"]["lr"]) == (VIT, 400, 1e-3)
+    assert sorted(p.name for p in store.cells.iterdir()) == sorted(c.key for c in made.cells)
+
+
+def test_only_ok_is_done(store: Store, made: Plan) -> None:
+    assert [store.done(c) for c in made.cells] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, "", "{", '{"model": "vi', "[]", "null", '{"status": "ok"}', "\x00\x00", b"\xff\xfe{"],
+)
+def test_a_broken_result_is_run_again(
+    store: Store, made: Plan, content: str | bytes | None
+) -> None:
+    cell = made.cells[0]
+    path = store.cells / cell.key / "result.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert not store.done(cell)
+    assert [r["model"] for r in store.rows()] == ["cnn"]
+    keep(store, cell, OK)
+    assert store.done(cell)
+    assert [r["model"] for r in store.rows()] == ["cnn", "vit"]
+
+
+def test_a_failed_cell_is_replaced(store: Store, made: Plan) -> None:
+    cell = made.cells[1]
+    path = store.cells / cell.key
+    (path / "error.txt").write_text("traceback")
+    keep(store, cell, OK)
+    assert store.done(cell)
+    assert not (path / "error.txt").exists()
+    assert [r["status"] for r in store.rows()] == ["ok", "ok"]
+
+
+def test_a_crash_before_the_rename_leaves_no_cell(
+    store: Store, made: Plan, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, replace_path = made.cells[1], Path.replace
+
+    def crash(self: Path, target: Path) -> Path:
+        if self.is_dir():
+            raise KeyboardInterrupt
+        return replace_path(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            keep(store, cell, OK)
+    assert not store.done(cell)
+    assert [r["model"] for r in store.rows()] == ["vit"]
+    with store.open(STUDY, made, source):
+        assert [p.name for p in store.cells.iterdir()] == [made.cells[0].key]
+
+
+def test_a_file_is_replaced_or_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.csv"
+    write_text(path, "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_text(path, "new")
+    assert path.read_text() == "old"
+    write_text(path, "new, π")
+    assert path.read_text(encoding="utf-8") == "new, π"
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"optim": OptimConfig(lr=2e-3)}, r"optim\.lr 0\.001, this one has 0\.002"),
+        ({"budget": Budget(steps=11)}, r"budget\.steps 400, this one has 11"),
+        ({"tune": 2}, "tune None, this one has 2"),
+        ({"augment": AugmentConfig(pad=1)}, r"augment\.pad 0, this one has 1"),
+        ({"batch_size": 32}, "batch_size 64, this one has 32"),
+        ({"precision": "bf16-mixed"}, "precision 32-true, this one has bf16-mixed"),
+        ({"select": "best"}, "select last, this one has best"),
+        ({"rows": 5}, "rows 10, this one has 5"),
+        ({"threads": 2}, "threads 1, this one has 2"),
+        ({"match": "flops"}, "match params, this one has flops"),
+        ({"args": {"vit": VIT | {"depth": 2}}}, r"vit with .*'depth': 1.*'depth': 2"),
+        ({"data": DataConfig(val_fraction=0.2)}, r"data\.val_fraction 0\.1, this one has 0\.2"),
+    ],
+)
+def test_another_configuration_is_refused(
+    store: Store, source: Source, change: dict[str, Any], names: str
+) -> None:
+    before = tree(store.root)
+    other = replace(STUDY, **change)
+    with pytest.raises(UserError, match=names), store.open(other, plan(other, source), source):
+        pytest.fail("opened")
+    assert tree(store.root) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"name": "cifar10", "fingerprint": "f"}, r"data\.name digits, this one has cifar10"),
+        ({"fingerprint": "f"}, r"data\.fingerprint \w+, this one has f;"),
+    ],
+)
+def test_other_images_are_refused(
+    store: Store, source: Source, made: Plan, change: dict[str, str], names: str
+) -> None:
+    before = tree(store.root)
+    with pytest.raises(UserError, match=names):
+        store.check(STUDY, made, replace(source, **change))
+    assert tree(store.root) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"sizes": [50, "all"]},
+        {"draws": 3},
+        {"seeds": 2},
+        {"models": ["vit", "cnn", "pixel_vit"]},
+        {"models": ["cnn"]},
+        {"checkpoint": True},
+        {"data": DataConfig(root="elsewhere", memory_mb=7)},
+    ],
+)
+def test_a_study_may_grow(store: Store, source: Source, change: dict[str, Any]) -> None:
+    more = replace(STUDY, **change)
+    before = tree(store.cells)
+    with store.open(more, plan(more, source), source):
+        pass
+    assert tree(store.cells) == before
+    held = yaml.safe_load((store.root / "study.yaml").read_text())
+    assert held["args"]["vit"] == VIT
+    assert held["costs"]["vit"]["matched"] == "none"
+    assert held["costs"]["cnn"]["matched"] == "params of vit"
+
+
+def started(store: Store, source: Source, *changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """The starts that study.yaml keeps after these."""
+    for change in changes:
+        study = replace(STUDY, **change)
+        with store.open(study, plan(study, source), source):
+            pass
+    return yaml.safe_load((store.root / "study.yaml").read_text())["starts"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ([{}], [{}]),
+        ([{"draws": 3, "sizes": [20, 50]}], [{"draws": 3, "sizes": [20, 50]}]),  # covers the first
+        ([{"models": ["cnn"]}], [{}]),  # is covered by it
+        ([{"draws": 3, "models": ["vit"]}], [{}, {"draws": 3, "models": ["vit"]}]),
+        ([{"sizes": [50]}, {"sizes": [50, 20]}], [{"sizes": [50, 20]}]),
+        ([{"sizes": [50]}, {"controls": ["none", "shuffled"]}],
+         [{"sizes": [50]}, {"controls": ["none", "shuffled"]}]),
+        ([{"budget": Budget(epochs=2)}], [{}, {"budget": Budget(epochs=2)}]),
+        ([{"budget": Budget(steps=400, epochs=2)}], [{"budget": Budget(steps=400, epochs=2)}]),
+        ([{"measure": True}, {"checkpoint": True}], [{"measure": True}, {"checkpoint": True}]),
+        ([{"data": DataConfig(root="elsewhere")}], [{"data": DataConfig(root="elsewhere")}]),
+    ],
+)  # fmt: skip
+def test_study_yaml_keeps_what_makes_all_runs_again(
+    store: Store, source: Source, changes: list[dict[str, Any]], kept: list[dict[str, Any]]
+) -> None:
+    want = [json.loads(json.dumps(asdict(replace(STUDY, **change)))) for change in kept]
+    assert started(store, source, *changes) == want
+
+
+def test_an_earlier_study_yaml_goes_on(store: Store, source: Source) -> None:
+    file = store.root / "study.yaml"
+    held = yaml.safe_load(file.read_text())
+    held["study"] = held.pop("starts")[0]
+    file.write_text(yaml.safe_dump(held))
+    got = started(store, source, {"draws": 3, "models": ["vit"]})
+    assert [s["draws"] for s in got] == [STUDY.draws, 3]
+
+
+def test_arguments_of_a_model_left_out_still_bind(store: Store, source: Source) -> None:
+    less = replace(STUDY, models=["cnn"])
+    with store.open(less, plan(less, source), source):
+        pass
+    other = replace(STUDY, models=["vit"], args={"vit": VIT | {"depth": 2}})
+    with pytest.raises(UserError, match="holds vit with"):
+        store.check(other, plan(other, source), source)
+
+
+def test_study_yaml_says_what_was_run(store: Store, made: Plan) -> None:
+    held = yaml.safe_load((store.root / "study.yaml").read_text())
+    assert held["starts"][0]["optim"]["lr"] == 1e-3
+    assert held["starts"][0]["sizes"] == [20]
+    assert held["costs"]["vit"]["params"] == made.costs["vit"].params
+    assert held["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert {"cores", "gpu", "python"} <= held["machine"].keys()
+
+
+def something_else(root: Path, kind: str) -> None:
+    if kind == "file":
+        root.write_text("mine")
+        return
+    root.mkdir()
+    name, text = {
+        "directory": ("notes.txt", "mine"),
+        "other yaml": ("study.yaml", "subject: history\n"),
+        "no yaml": ("study.yaml", "a: [1\n"),
+    }[kind]
+    (root / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("file", "exists and is no study"),
+        ("directory", "exists and is no study"),
+        ("other yaml", "not a study of this program"),
+        ("no yaml", "cannot be read"),
+    ],
+)
+def test_something_else_is_left_alone(
+    tmp_path: Path, made: Plan, source: Source, kind: str, message: str
+) -> None:
+    root = tmp_path / "out"
+    something_else(root, kind)
+    before = tree(root)
+    with pytest.raises(UserError, match=message), Store(root).open(STUDY, made, source):
+        pytest.fail("opened")
+    assert tree(root) == before
+
+
+def test_an_empty_directory_will_do(tmp_path: Path, made: Plan, source: Source) -> None:
+    with Store(tmp_path).open(STUDY, made, source):
+        assert (tmp_path / "study.yaml").is_file()
+
+
+HOLD = """
+import sys
+from filelock import FileLock
+with FileLock(sys.argv[1], timeout=0):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused(store: Store, made: Plan, source: Source) -> None:
+    before = tree(store.cells)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(store.root / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="another process is at work"):
+            store.open(STUDY, made, source).__enter__()
+        assert tree(store.cells) == before
+        other.communicate("")
+    with store.open(STUDY, made, source):
+        pass
+
+
+def test_the_lock_ends_with_an_error(store: Store, made: Plan, source: Source) -> None:
+    with pytest.raises(ZeroDivisionError), store.open(STUDY, made, source):
+        raise ZeroDivisionError
+    with store.open(STUDY, made, source):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        (float("nan"), None),
+        (float("-inf"), None),
+        (np.float32(0.5), 0.5),
+        (np.float64("nan"), None),
+        (np.int64(7), 7),
+        (np.bool_(True), True),
+        (torch.tensor(float("inf")), None),
+        (torch.tensor(3), 3),
+        ((1, [float("nan"), {2: np.float32("inf")}]), [1, [None, {"2": None}]]),
+    ],
+)
+def test_json_is_strict(value: Any, want: Any) -> None:
+    got = json.loads(as_json({"value": value}), parse_constant=no_constants)["value"]
+    assert got == want
+    assert type(got) is type(want)
+
+
+def test_a_result_that_is_not_finite_is_null(store: Store, made: Plan) -> None:
+    path = keep(store, made.cells[0], OK | {"val_loss": float("nan"), "test_loss": np.float32(0.5)})
+    row = json.loads((path / "result.json").read_text(), parse_constant=no_constants)
+    assert (row["val_loss"], row["test_loss"]) == (None, 0.5)
+
+
+def test_results_csv(store: Store, made: Plan) -> None:
+    assert list(COLUMNS[:18]) == DESIGN.split(", ")
+    rows = store.write_results()
+    with (store.root / "results.csv").open(newline="") as file:
+        table = list(csv.reader(file))
+    assert table[0][:18] == DESIGN.split(", ")
+    assert table[0][18:] == [
+        "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
+    ]  # fmt: skip
+    costs = {m: [str(c.params), str(c.flops)] for m, c in made.costs.items()}
+    assert table[1:] == [
+        ["cnn", "20", "0", "0", "failed", *costs["cnn"], *[""] * 13, FAILED["error"],
+         "steps", "none", "cnn", "params of vit"],
+        [
+            "vit", "20", "0", "0", "ok", *costs["vit"], "400", "300.0", "1.0", "0.5", "0.75",
+            "0.125", "1.5", "0.25", "True", "3.5", "1714.0", "2.0", "0123456789abcdef", "",
+            "steps", "none", "vit", "none",
+        ],
+    ]  # fmt: skip
+    assert [r["status"] for r in rows] == ["failed", "ok"]
+
+
+def test_rows_come_in_one_order(tmp_path: Path, source: Source) -> None:
+    study = replace(STUDY, sizes=["all", 20, 100], draws=2, seeds=2)
+    made, store = plan(study, source), Store(tmp_path)
+    for cell in reversed(made.cells):
+        keep(store, cell, OK | {"size": cell.config.size})
+    got = [(r["model"], r["size"], r["draw"], r["seed"]) for r in store.rows()]
+    assert got == list(itertools.product(("cnn", "vit"), (20, 100, 1078), (0, 1), (0, 1)))
+
+
+LABELS = (
+    "a:b", "a-b", "a/b", "a\\b", "a b", "a~b", "a*b", ".hid", "hid", "..hid", "..",
+    "a" * 200, "a" * 199, "timm:resnet18", "timm-resnet18", "v[lr]", "$x$", "=1", "-1", "ü" * 70,
+    "linear",
+)  # fmt: skip
+
+
+def test_case_65_two_labels_never_share_a_cell(tmp_path: Path, source: Source) -> None:
+    study = replace(STUDY, models=[f"{label}=linear" for label in LABELS], args={})
+    made, store = plan(study, source), Store(tmp_path / "out")
+    names = [c.key for c in made.cells]
+    assert len({n.casefold() for n in names}) == len(LABELS)
+    assert not [n for n in names if "/" in n or n.startswith(".") or len(n.encode()) > 200]
+    with store.open(study, made, source):
+        for cell in made.cells:
+            keep(store, cell, OK)
+        assert all(store.done(c) for c in made.cells)
+        rows = store.write_results()
+    assert sorted(r["model"] for r in rows) == sorted(LABELS)
+    assert sorted(read_results(store.root)["model"]) == sorted(LABELS)
+
+
+def test_case_65_a_model_under_its_own_name_keeps_its_key() -> None:
+    config = {"model": "timm:resnet18", "size": 20, "draw": 0, "seed": 0}
+    assert key_start("timm:resnet18", config) == "timm-resnet18-n000020-d0-s0"
+    assert key_start("vit_0.3M", config) == "vit_0.3M-n000020-d0-s0"
+    other = key_start("timm-resnet18", config)
+    assert other.startswith("timm-resnet18~")
+    assert other.endswith("-n000020-d0-s0")
+
+
+@pytest.mark.parametrize("label", ["a\nb", "\udcff", " a", "a\t", "\x1b[31m", "a\u200bb"])
+def test_case_71_a_label_that_cannot_be_shown_is_refused(source: Source, label: str) -> None:
+    with pytest.raises(UserError, match=r"models has the label .*wanted printable") as refused:
+        plan(replace(STUDY, models=[f"{label}=linear"], args={}), source)
+    assert len(str(refused.value).splitlines()) == 1
+    str(refused.value).encode()
+
+
+@pytest.mark.parametrize(("first", "second"), [("Vit", "vit"), ("\u00e9", "e\u0301")])
+def test_case_65_labels_that_differ_in_case_alone_are_refused(
+    tmp_path: Path, source: Source, first: str, second: str
+) -> None:
+    """At one start, and where one came to the directory earlier."""
+    both, one, other = (
+        replace(STUDY, models=[f"{name}=linear" for name in names], args={})
+        for names in ([first, second], [first], [second])
+    )
+    with pytest.raises(UserError, match="differ in the case of letters alone"):
+        Store(tmp_path / "both").check(both, plan(both, source), source)
+    store = Store(tmp_path / "out")
+    with store.open(one, plan(one, source), source):
+        pass
+    with pytest.raises(UserError, match="differ in the case of letters alone"):
+        store.check(other, plan(other, source), source)
+    store.check(one, plan(one, source), source)

@@ -1,0 +1,247 @@
+"""The cells of a study: model x size x draw x seed, matched and dealt before anything runs."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from vision_attn.data.sources import Source
+from vision_attn.data.subsets import subset
+from vision_attn.errors import UserError
+from vision_attn.models.cost import Cost, cost, match_cnn
+from vision_attn.models.registry import create_model
+from vision_attn.study.config import Protocol, Study
+from vision_attn.training.run import RunConfig
+
+__all__ = ["Cell", "Plan", "key_of", "key_start", "plan", "runs", "with_config"]
+
+FORMAT = 1
+"""Raised whenever the same configuration would give other numbers; part of every cell's key."""
+
+MOST_LAYERS = 100
+"""Of a CNN's stage while its widths are solved for, which looks at each of them."""
+
+AS_BEFORE = {"control": "none", "optim.ema": None}
+"""Options that came after the first results, with the value that changes nothing: it is left out
+of a key, so that results from before keep theirs."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the study: its key on disk, its configuration and what its model costs.
+
+    `protocols` are those under which this run stands: both, where both give as many updates.
+    """
+
+    key: str
+    label: str
+    config: RunConfig
+    cost: Cost
+    matched: str
+    protocols: tuple[Protocol, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study made ready: cells in the order of work, and costs and arguments by label."""
+
+    cells: list[Cell]
+    costs: dict[str, Cost]
+    args: dict[str, dict[str, Any]]
+    matched: dict[str, str]
+
+
+def plan(study: Study, source: Source) -> Plan:
+    """Build every model once, solve the CNNs' widths, deal the subsets; nothing is written.
+
+    Raises:
+        UserError: anything in the study that could not run.
+    """
+    study.check()
+    for augment in (study.augment, *study.tuning.augment):
+        augment.check_size(source.img_size)
+    archs = study.archs
+    for label in archs:
+        if not label.isprintable() or label != label.strip():
+            raise UserError(
+                f"models has the label {label!r}; wanted printable characters, no space at an end"
+            )
+    args = {label: dict(study.args.get(label, {})) for label in archs}
+    matched = dict.fromkeys(archs, "none")
+    for label, arch in archs.items():
+        if arch == "cnn" and study.match != "none" and "widths" not in args[label]:
+            args[label] |= _matched_cnn(study, label, source)
+            matched[label] = f"{study.match} of {study.matched_to(label)}"
+    costs = {label: _cost(arch, args[label], source) for label, arch in archs.items()}
+    cells: list[Cell] = []
+    sizes: list[int] = []
+    for size in study.sizes:
+        sizes.append(_images(study, source, 0, size))
+        study.augment.check_batch(min(study.batch_size, sizes[-1]))
+    if len(set(sizes)) < len(sizes):
+        raise UserError(f"sizes {study.sizes} name the same number of images twice")
+    for draw in range(study.draws):
+        for n in sizes:
+            if draw:
+                _images(study, source, draw, n)  # a draw may lack images of a class
+            for seed in range(study.seeds):
+                for label, arch in archs.items():
+                    for control in study.controls:
+                        by_steps: dict[int, list[Protocol]] = {}
+                        for name, steps in study.budget.protocols(n, study.batch_size).items():
+                            by_steps.setdefault(steps, []).append(name)
+                        for steps, protocols in by_steps.items():
+                            config = RunConfig(
+                                model=arch,
+                                args=args[label],
+                                size=n,
+                                draw=draw,
+                                seed=seed,
+                                steps=steps,
+                                val_fraction=study.data.val_fraction,
+                                batch_size=study.batch_size,
+                                optim=study.optim,
+                                augment=study.augment,
+                                precision=study.precision,
+                                threads=study.threads,
+                                rows=study.rows,
+                                select=study.select,
+                                control=control,
+                            )
+                            cells.append(
+                                Cell(
+                                    _key(label, config, source),
+                                    label,
+                                    config,
+                                    costs[label],
+                                    matched[label],
+                                    tuple(protocols),
+                                )
+                            )
+    return Plan(cells, costs, args, matched)
+
+
+def with_config(cell: Cell, source: Source, **changes: Any) -> Cell:
+    """The same cell with another configuration, and its own key."""
+    config = replace(cell.config, **changes)
+    return replace(cell, config=config, key=_key(cell.label, config, source))
+
+
+def _images(study: Study, source: Source, draw: int, size: Any) -> int:
+    """Training images of a size in a draw."""
+    dealt = subset(
+        source.train_labels,
+        name=source.name,
+        draw=draw,
+        size=None if size == "all" else size,
+        num_classes=len(source.classes),
+        val_fraction=study.data.val_fraction,
+        classes=source.classes,
+        label=source.label,
+    )
+    return len(dealt.train)
+
+
+@contextmanager
+def runs(arch: str, source: Source) -> Iterator[None]:
+    """What torch or timm raise for images that a model cannot take becomes a UserError."""
+    try:
+        yield
+    except (AssertionError, MemoryError, RuntimeError) as e:
+        h, w = source.img_size
+        said = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
+        raise UserError(
+            f"model {arch!r} does not run on images of {h} x {w} pixels: {said.strip()}"
+        ) from e
+
+
+def _cost(arch: str, args: Mapping[str, Any], source: Source) -> Cost:
+    built = create_model(
+        arch,
+        img_size=source.img_size,
+        in_chans=source.in_chans,
+        num_classes=len(source.classes),
+        args=args,
+    )
+    with runs(arch, source):
+        return cost(built, source.in_chans, source.img_size)
+
+
+def _matched_cnn(study: Study, label: str, source: Source) -> dict[str, Any]:
+    """The CNN's widths, solved for the cost of the model it is matched to."""
+    target = study.matched_to(label)
+    arch = study.archs.get(target, target)
+    if arch == "cnn":
+        raise UserError(
+            f"match_to is {target}, a CNN, which {label} cannot be matched to; name another model"
+        )
+    assert study.match != "none"
+    depth = study.args.get(label, {}).get("depth", 2)
+    if not isinstance(depth, int) or not 1 <= depth <= MOST_LAYERS:
+        raise UserError(f"args.{label}.depth is {depth}; wanted 1 to {MOST_LAYERS} layers a stage")
+    widths = match_cnn(
+        _cost(arch, study.args.get(target, {}), source),
+        study.match,
+        depth=depth,
+        in_chans=source.in_chans,
+        num_classes=len(source.classes),
+        img_size=source.img_size,
+    )
+    return {"widths": list(widths)}
+
+
+def _key(label: str, config: RunConfig, source: Source) -> str:
+    return key_of(label, asdict(config), source.name, source.fingerprint)
+
+
+def key_of(label: str, config: Mapping[str, Any], name: str, fingerprint: str) -> str:
+    """A readable name and a hash of all that decides the result.
+
+    Args:
+        label: what the study calls the model.
+        config: fields of a `RunConfig`, as it is or as result.json has them.
+        name, fingerprint: of the images.
+    """
+    content = {"format": FORMAT, "data": fingerprint, "name": name, **config}
+    if content["threads"] > 1:
+        content["format"] = 2  # short rows take another path than they did
+    for option, neutral in AS_BEFORE.items():
+        *above, last = option.split(".")
+        holder = content
+        for part in above:
+            holder[part] = holder = dict(holder[part])
+        if last in holder and holder[last] == neutral:
+            del holder[last]
+    digest = hashlib.blake2b(
+        json.dumps(content, sort_keys=True, default=list).encode(), digest_size=5
+    ).hexdigest()
+    return f"{key_start(label, config)}-{digest}"
+
+
+def key_start(label: str, config: Mapping[str, Any]) -> str:
+    """The readable part of a key."""
+    control = config.get("control", "none")
+    shown = _directory(label, config["model"]) + ("" if control == "none" else f"-{control}")
+    return f"{shown}-n{config['size']:06d}-d{config['draw']}-s{config['seed']}"
+
+
+def _directory(label: str, arch: str) -> str:
+    """A label as part of a directory's name; no two labels of one model have the same.
+
+    One that a file system would not take as it is gets a hash after `~`. A model under its own name
+    needs none, since the model is part of the key.
+    """
+    clean = re.sub(r"""[/\\:*?"<>|~\x00-\x1f]""", "-", label)
+    if len(label.encode()) <= _LONG and not label.startswith("."):
+        own = label == arch
+        if own or (clean == label and label != _directory(arch, arch)):
+            return clean
+    digest = hashlib.blake2b(label.encode(), digest_size=5).hexdigest()
+    return f"{clean.lstrip('.')[: _LONG // 4]}~{digest}"
+
+
+_LONG = 120
+"""Bytes of a label that a directory's name holds in full."""

@@ -1,0 +1,247 @@
+"""What a comparison is asked to do: the study's configuration, and what in it cannot be meant."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from vision_attn.data.augment import AugmentConfig
+from vision_attn.data.sources import DataConfig
+from vision_attn.errors import UserError
+from vision_attn.models.cost import Match
+from vision_attn.models.registry import known_models
+from vision_attn.training.optim import OptimConfig
+from vision_attn.training.run import Control
+
+__all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes"]
+
+DEFAULT_STEPS = 400
+
+MOST_STEPS = 10**9
+"""Updates of a run that somebody can mean; so are the other limits here."""
+
+MOST_CELLS = 100_000
+
+MOST_ROWS = 10_000
+
+SUPPORTED_PRECISION = ("32-true", "bf16-mixed", "16-mixed", "bf16-true")
+
+Protocol = Literal["steps", "epochs"]
+
+
+@dataclass(kw_only=True)
+class Budget:
+    """How long a model trains; both together are two protocols, side by side in one study.
+
+    Args:
+        steps: the same number of updates at every size; 400 where neither is given.
+        epochs: passes over the subset, so that small subsets get few updates.
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+
+    def protocols(self, size: int, batch_size: int) -> dict[Protocol, int]:
+        """Updates for a subset of this size, by each protocol that is asked for."""
+        self.check()
+        updates: dict[Protocol, int] = {}
+        if self.steps is not None or self.epochs is None:
+            updates["steps"] = self.steps or DEFAULT_STEPS
+        if self.epochs is not None:
+            updates["epochs"] = math.ceil(self.epochs * size / min(batch_size, size))
+        for name, count in updates.items():
+            if count > MOST_STEPS:
+                raise UserError(
+                    f"budget.{name} asks for {count:,} updates at {size} images; wanted at most"
+                    f" {MOST_STEPS:,}"
+                )
+        return updates
+
+    def check(self) -> None:
+        """Refuse lengths that are none."""
+        for name, value in (("steps", self.steps), ("epochs", self.epochs)):
+            if value is not None and not 1 <= value <= MOST_STEPS:
+                raise UserError(f"budget.{name} is {value}; wanted 1 to {MOST_STEPS:,}")
+
+
+@dataclass(kw_only=True)
+class Tuning:
+    """What `tune` tries: points spread evenly (Halton) over these ranges, the same for all models.
+
+    Args:
+        lr: lowest and highest learning rate, on a log scale.
+        weight_decay: lowest and highest weight decay, on a log scale.
+        augment: augmentations to choose from, weak to strong; empty keeps the study's own.
+    """
+
+    lr: tuple[float, float] = (3e-4, 6e-3)
+    weight_decay: tuple[float, float] = (0.005, 0.5)
+    augment: list[AugmentConfig] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Refuse ranges that are none."""
+        for name in ("lr", "weight_decay"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high < math.inf:
+                raise UserError(f"tuning.{name} is {low} to {high}; wanted 0 < low <= high")
+        for config in self.augment:
+            config.check()
+
+
+@dataclass(kw_only=True)
+class Study:
+    """A comparison of models on nested subsets of growing size.
+
+    Args:
+        data: which images.
+        models: vit, pixel_vit, cnn, ... or timm:NAME; LABEL=NAME is a model under another name, so
+            that one can stand there twice with other arguments.
+        args: arguments of each model, by its label.
+        match: what of a CNN is made equal to the model it is matched to: params, flops, both, none.
+        match_to: the model whose cost a CNN's widths are solved for, or one for each CNN's label;
+            null is the first of `models` that is no CNN.
+        sizes: numbers of training images; `all` is what validation leaves.
+        draws: how many subsets of each size.
+        seeds: how many initialisations of each draw.
+        budget: how long a model trains.
+        batch_size: images an update, no more than the subset has.
+        optim: optimiser and schedule.
+        augment: what training images go through.
+        controls: none; permuted, pixels in another, fixed order; shuffled, labels at random.
+        tune: tries for each model and size, chosen by validation; 0 tries nothing.
+        tuning: what is tried.
+        precision: Lightning's, e.g. 32-true or bf16-mixed.
+        select: last, the weights of the last update; best, of the lowest validation loss.
+        rows: how many times a run measures validation and writes its log.
+        threads: CPU threads of a run; part of a result, since sums depend on it in the last digit.
+        checkpoint: keep the weights of every cell.
+        measure: store how far the attention of every cell looks, by layer and head.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    models: list[str] = field(default_factory=lambda: ["vit", "cnn"])
+    args: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {
+            "vit": {"patch_size": 2, "embed_dim": 64, "depth": 4, "num_heads": 4}
+        }
+    )
+    match: Match = "params"
+    match_to: str | dict[str, str] | None = None
+    sizes: list[int | Literal["all"]] = field(
+        default_factory=lambda: [20, 50, 100, 200, 400, "all"]
+    )
+    draws: int = 3
+    seeds: int = 1
+    budget: Budget = field(default_factory=Budget)
+    batch_size: int = 64
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    controls: list[Control] = field(default_factory=lambda: ["none"])
+    tune: int = 0
+    tuning: Tuning = field(default_factory=Tuning)
+    precision: str = "32-true"
+    select: Literal["last", "best"] = "last"
+    rows: int = 10
+    threads: int = 1
+    checkpoint: bool = False
+    measure: bool = False
+
+    @property
+    def archs(self) -> dict[str, str]:
+        """The model that each label of `models` stands for."""
+        return {label_of(entry): arch_of(entry) for entry in self.models}
+
+    def matched_to(self, label: str) -> str:
+        """The label of the model that this CNN is matched to."""
+        if isinstance(self.match_to, Mapping) and label in self.match_to:
+            return self.match_to[label]
+        if isinstance(self.match_to, str):
+            return self.match_to
+        return next((name for name, arch in self.archs.items() if arch != "cnn"), "vit")
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, before anything is built."""
+        labels = [label_of(entry) for entry in self.models]
+        for name, values in (
+            ("models", labels), ("sizes", self.sizes), ("controls", self.controls),
+        ):  # fmt: skip
+            if not values:
+                raise UserError(f"{name} is empty; name one or more")
+            if len(set(values)) < len(values):
+                raise UserError(f"{name} {values} names one twice")
+        for size in self.sizes:
+            if size != "all" and size < 1:
+                raise UserError(f"sizes has {size}; wanted 1 or more images, or all")
+        for name, most in (
+            ("draws", None), ("seeds", None), ("batch_size", None), ("rows", MOST_ROWS),
+            ("threads", most_processes()),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value < 1 or (most is not None and value > most):
+                wanted = "1 or more" if most is None else f"1 to {most:,}"
+                raise UserError(f"{name} is {value}; wanted {wanted}")
+        if self.tune < 0:
+            raise UserError(f"tune is {self.tune}; wanted 0 or more tries")
+        self.budget.check()
+        self._check_cells()
+        for name in self.args:
+            if name not in (*labels, *known_models()) and not name.startswith("timm:"):
+                known = [*labels, *known_models()]
+                near = get_close_matches(name, known, n=1) or known
+                raise UserError(
+                    f"args.{name} is for no model; models are {', '.join(near)}, timm:NAME"
+                )
+        if isinstance(self.match_to, Mapping):
+            for name, target in self.match_to.items():
+                if self.archs.get(name) != "cnn":
+                    raise UserError(f"match_to.{name} is no CNN of the study")
+                if target not in (*labels, *known_models()) and not target.startswith("timm:"):
+                    raise UserError(f"match_to.{name} is {target}, which is no model of the study")
+        if self.precision not in SUPPORTED_PRECISION:
+            raise UserError(
+                f"precision {self.precision!r} is not known; choose one of"
+                f" {', '.join(SUPPORTED_PRECISION)}"
+            )
+        moves = [n for n in ("pad", "flip", "randaugment") if getattr(self.augment, n)]
+        if "permuted" in self.controls and moves:
+            raise UserError(
+                f"control permuted does not go with augment.{moves[0]}, which moves pixels to"
+                " neighbours that they no longer have; turn it off"
+            )
+        self.optim.check()
+        self.augment.check()
+        self.tuning.check()
+
+    def _check_cells(self) -> None:
+        """Refuse more cells than anybody waits for, while none of them is made."""
+        axes = {name: len(getattr(self, name)) for name in ("models", "sizes", "controls")}
+        runs = math.prod(axes.values())
+        cells = runs * (self.draws * self.seeds + self.tune)
+        if cells > MOST_CELLS:
+            parts = [f"{count} {name}" for name, count in axes.items() if count > 1]
+            parts += [f"{self.draws:,} draws", f"{self.seeds:,} seeds"]
+            tries = f", and {self.tune:,} tries of each model and size" if self.tune else ""
+            raise UserError(
+                f"the study has {cells:,} cells ({' x '.join(parts)}{tries}); wanted at most"
+                f" {MOST_CELLS:,}"
+            )
+
+
+def most_processes() -> int:
+    """Threads, or workers, that a machine can be meant to have, or one that shares the study."""
+    return max(4 * (os.cpu_count() or 1), 64)
+
+
+def label_of(entry: str) -> str:
+    """`small` of `small=vit`; an entry without a label is its own."""
+    label, _, name = entry.rpartition("=")
+    if name and (label or "=" not in entry):
+        return label or name
+    raise UserError(f"models has {entry!r}; wanted NAME or LABEL=NAME")
+
+
+def arch_of(entry: str) -> str:
+    """`vit` of `small=vit`."""
+    return entry.rpartition("=")[2]

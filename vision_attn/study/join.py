@@ -1,0 +1,101 @@
+"""Several directories as one study, where they fit together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vision_attn.errors import UserError
+from vision_attn.study.results import KEY, LATER, Stored, read
+
+__all__ = ["join"]
+
+_CLOCK = ("seconds", "images_per_second")
+"""Columns that two starts of one run do not share."""
+
+
+def join(roots: Sequence[Path]) -> Stored:
+    """Several directories as one study. A run that two of them hold alike is taken once.
+
+    Raises:
+        UserError: other images, other arguments of a model, or other numbers of the same run.
+    """
+    if len(roots) == 1:
+        return read(roots[0])
+    parts = {root: read(root) for root in dict.fromkeys(roots)}
+    names = _names(list(parts))
+    studies = {
+        names[root] if len(part.studies) < 2 else f"{names[root]}: {name}": study
+        for root, part in parts.items()
+        for name, study in part.studies.items()
+    }
+    _check_studies(studies)
+    return Stored(
+        _join_results({str(root): part.results for root, part in parts.items()}),
+        studies,
+        *(
+            _stack([getattr(part, kind) for part in parts.values()])
+            for kind in ("training", "attention", "tuning")
+        ),
+    )
+
+
+def _names(roots: list[Path]) -> dict[Path, str]:
+    """Directories by their last names, or by all where two have the same."""
+    last = [root.resolve().name for root in roots]
+    return {r: n if last.count(n) == 1 else str(r) for r, n in zip(roots, last, strict=True)}
+
+
+def _check_studies(studies: dict[str, dict[str, Any]]) -> None:
+    seen: dict[str, tuple[str, Any]] = {}
+    for name, study in studies.items():
+        facts = {"images (data.fingerprint)": study["identity"]["data"]["fingerprint"]}
+        facts |= {f"arguments of {model}": args for model, args in study["args"].items()}
+        for what, value in facts.items():
+            other, held = seen.setdefault(what, (name, value))
+            if held != value:
+                raise UserError(
+                    f"{other} and {name} differ in the {what}: {held} and {value};"
+                    " only studies of the same images and models can be joined"
+                )
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dicts, their keys known to be words."""
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+
+
+def _join_results(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    kept: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
+    for root, results in parts.items():
+        for row in _records(results):
+            key = tuple(row[k] for k in KEY)
+            other, held = kept.setdefault(key, (root, row))
+            if held is row or row["status"] != "ok":
+                continue
+            if held["status"] != "ok":
+                kept[key] = root, row
+                continue
+            for column in results.columns:
+                a, b = held.get(column), row[column]
+                empty = [pd.isna(a), pd.isna(b)]
+                alike = a == b or all(empty) or (column in LATER and any(empty))
+                if column not in _CLOCK and not alike:
+                    cell = ", ".join(f"{k} {v}" for k, v in zip(KEY, key, strict=True))
+                    raise UserError(
+                        f"{other} and {root} hold the same cell ({cell}) with {column} {a} and"
+                        f" {b}; join directories of one configuration"
+                    )
+    rows = [row for _, row in kept.values()]
+    return pd.DataFrame(rows).sort_values(KEY, kind="stable", ignore_index=True)
+
+
+def _stack(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Tables one below the other; of rows with the same names the first counts."""
+    full = [t for t in tables if len(t)]
+    if not full:
+        return pd.DataFrame()
+    names = [*KEY, "step", "layer", "steps", "try"]
+    stacked = pd.concat(full, ignore_index=True)
+    return stacked.drop_duplicates([n for n in names if n in stacked], ignore_index=True)

@@ -1,0 +1,157 @@
+"""What must not change within a study's directory, and what may."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vision_attn.data.sources import Source
+from vision_attn.errors import UserError
+from vision_attn.files import plain
+from vision_attn.study.cells import Plan
+from vision_attn.study.config import Study
+
+__all__ = ["check_study", "covers", "identity", "read_study", "read_yaml", "refuse_other", "starts"]
+
+GROWS = (
+    "models", "args", "sizes", "draws", "seeds", "controls", "match_to", "checkpoint", "measure",
+)  # fmt: skip
+"""Parts of a study that may change from one start to the next: they add cells, or files to one."""
+
+
+_SETS, _COUNTS = ("models", "sizes", "controls"), ("draws", "seeds", "checkpoint", "measure")
+"""Parts of a start by which one covers another."""
+
+
+def identity(study: Study, plan: Plan, source: Source) -> dict[str, Any]:
+    """What must not change within a directory: all that decides a result beside the grid's axes."""
+    kept = {k: v for k, v in asdict(study).items() if k not in GROWS}
+    if not study.tune:
+        del kept["tune"], kept["tuning"]
+    kept["data"] = {
+        "name": source.name,
+        "fingerprint": source.fingerprint,
+        "img_size": source.img_size,
+        "val_fraction": study.data.val_fraction,
+    }
+    args = {
+        k: v | ({} if study.archs[k] == k else {"arch": study.archs[k]})
+        for k, v in plan.args.items()
+    }
+    return {"identity": plain(kept), "args": plain(args)}
+
+
+def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """`{"optim": {"lr": 0.1}}` as `{"optim.lr": 0.1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
+    return flat
+
+
+def refuse_other(root: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise a UserError where `stored`, of the directory `root`, is another study than `wanted`."""
+    old, new = _flat(stored["identity"]), _flat(wanted["identity"])
+    for key in sorted({*old, *new}, key=lambda k: (k == "data.fingerprint", k)):
+        if key.split(".")[0] in GROWS:  # as directories of an earlier version have it
+            continue
+        if key.startswith("budget.") and None in (old.get(key), new.get(key)):
+            continue  # a protocol more
+        if old.get(key) != new.get(key):
+            raise UserError(
+                f"out {root} holds a study with {key} {old.get(key)}, this one has"
+                f" {new.get(key)}; choose another directory"
+            )
+    for model, args in wanted["args"].items():
+        if stored["args"].get(model, args) != args:
+            raise UserError(
+                f"out {root} holds {model} with {stored['args'][model]}, this study has"
+                f" {args}; choose another directory"
+            )
+
+
+def read_study(root: Path) -> dict[str, Any] | None:
+    """study.yaml of a directory; None where there is none.
+
+    Raises:
+        UserError: one that cannot be read, or is not of this program.
+    """
+    file = root / "study.yaml"
+    if not file.is_file() and not file.is_dir():
+        return None
+    study = read_yaml(file)
+    check_study(file, study)
+    return dict(study)
+
+
+def read_yaml(file: Path) -> Any:
+    """What a YAML file holds, or a UserError that names it."""
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as e:
+        raise UserError(f"{file} cannot be read: {e}; put it back or choose another folder") from e
+
+
+def check_study(file: Path, study: Any) -> None:
+    """Raise a UserError where a part that is read back is of another kind."""
+
+    def part(above: Any, name: str, kind: Any, needed: bool = False) -> Any:
+        value = above.get(name) if isinstance(above, dict) else None
+        if not isinstance(value, kind) and (needed or value is not None):
+            wanted = {dict: "a mapping", list: "a list", str: "text", int: "a whole number"}
+            raise UserError(
+                f"{file} is not a study of this program: {name} is {type(value).__name__}, wanted"
+                f" {wanted.get(kind, 'text or a number')}; put the file back or choose another"
+                " folder"
+            )
+        return value
+
+    known = part(study, "identity", dict, needed=True)
+    data = part(known, "data", dict, needed=True)
+    for name in ("name", "fingerprint"):
+        part(data, name, str, needed=True)
+    part(known, "budget", dict)
+    args = part(study, "args", dict, needed=True)
+    costs = part(study, "costs", dict) or {}
+    for above in (args, costs):
+        for name in above:
+            part(above, name, dict, needed=True)
+    for cost in costs.values():
+        for name in ("params", "flops"):
+            part(cost, name, int)
+        part(cost, "matched", str)
+    for name, kind in (("study", dict), ("versions", dict), ("machine", dict), ("starts", list)):
+        part(study, name, kind)
+    for start in study.get("starts") or []:
+        part({"starts": start}, "starts", dict, needed=True)
+        part(start, "budget", dict)
+        for name in _SETS:
+            for value in part(start, name, list) or []:
+                part({name: value}, name, (str, int), needed=True)
+        for name in _COUNTS:
+            part(start, name, int)
+
+
+def starts(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Configurations that a directory was started with, from its study.yaml."""
+    return list(stored.get("starts") or [s for s in [stored.get("study")] if s])
+
+
+def covers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a start with one configuration runs all that a start with the other does.
+
+    Both are of one directory, so they differ only in what may grow there.
+    """
+    if not {*_SETS, *_COUNTS, "budget"} <= one.keys() & other.keys():
+        return False
+
+    def protocols(study: Mapping[str, Any]) -> set[str]:
+        return {name for name, value in study["budget"].items() if value} or {"steps"}
+
+    return (
+        all(set(other[k]) <= set(one[k]) for k in _SETS)
+        and all(other[k] <= one[k] for k in _COUNTS)
+        and protocols(other) <= protocols(one)
+    )
