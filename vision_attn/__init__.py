@@ -12,72 +12,54 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from vision_attn.layers.attention import (
-        LocalitySelfAttention,
-        MultiHeadSelfAttention,
-        SelfAttention,
+if TYPE_CHECKING:  # a type checker reads no strings
+    from vision_attn.layers.attention import LocalitySelfAttention as LocalitySelfAttention
+    from vision_attn.layers.attention import MultiHeadSelfAttention as MultiHeadSelfAttention
+    from vision_attn.layers.attention import SelfAttention as SelfAttention
+    from vision_attn.layers.block import EncoderBlock as EncoderBlock
+    from vision_attn.layers.conv import AttentionConv2d as AttentionConv2d
+    from vision_attn.layers.cross import MultiHeadAttention as MultiHeadAttention
+    from vision_attn.layers.local import NeighborhoodAttention as NeighborhoodAttention
+    from vision_attn.layers.local import WindowAttention as WindowAttention
+    from vision_attn.layers.spatial import SelfAttention2d as SelfAttention2d
+    from vision_attn.layers.spatial import add_attention as add_attention
+    from vision_attn.models.cnn import SmallCNN as SmallCNN
+    from vision_attn.models.conv_init_vit import (
+        ConvInitVisionTransformer as ConvInitVisionTransformer,
     )
-    from vision_attn.layers.block import EncoderBlock
-    from vision_attn.layers.conv import AttentionConv2d
-    from vision_attn.layers.cross import MultiHeadAttention
-    from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
-    from vision_attn.layers.spatial import SelfAttention2d, add_attention
-    from vision_attn.models.cnn import SmallCNN
-    from vision_attn.models.conv_init_vit import ConvInitVisionTransformer
-    from vision_attn.models.dense import DenseClassifier
-    from vision_attn.models.detr import SetPredictor
-    from vision_attn.models.linear import LinearClassifier
-    from vision_attn.models.local_vit import LocalVisionTransformer
-    from vision_attn.models.vit import VisionTransformer
-    from vision_attn.ops.statistics import attention_statistics
-    from vision_attn.ops.tokens import pad_images
+    from vision_attn.models.dense import DenseClassifier as DenseClassifier
+    from vision_attn.models.detr import SetPredictor as SetPredictor
+    from vision_attn.models.linear import LinearClassifier as LinearClassifier
+    from vision_attn.models.local_vit import LocalVisionTransformer as LocalVisionTransformer
+    from vision_attn.models.vit import VisionTransformer as VisionTransformer
+    from vision_attn.ops.statistics import attention_statistics as attention_statistics
+    from vision_attn.ops.tokens import pad_images as pad_images
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AttentionConv2d",
-    "ConvInitVisionTransformer",
-    "DenseClassifier",
-    "EncoderBlock",
-    "LinearClassifier",
-    "LocalVisionTransformer",
-    "LocalitySelfAttention",
-    "MultiHeadAttention",
-    "MultiHeadSelfAttention",
-    "NeighborhoodAttention",
-    "SelfAttention",
-    "SelfAttention2d",
-    "SetPredictor",
-    "SmallCNN",
-    "VisionTransformer",
-    "WindowAttention",
-    "add_attention",
-    "attention_statistics",
-    "pad_images",
-]
-
 _HOME = {
-    "AttentionConv2d": "vision_attn.layers.conv",
-    "ConvInitVisionTransformer": "vision_attn.models.conv_init_vit",
-    "DenseClassifier": "vision_attn.models.dense",
-    "EncoderBlock": "vision_attn.layers.block",
-    "LinearClassifier": "vision_attn.models.linear",
-    "LocalVisionTransformer": "vision_attn.models.local_vit",
-    "LocalitySelfAttention": "vision_attn.layers.attention",
-    "MultiHeadAttention": "vision_attn.layers.cross",
-    "MultiHeadSelfAttention": "vision_attn.layers.attention",
-    "NeighborhoodAttention": "vision_attn.layers.local",
-    "SelfAttention": "vision_attn.layers.attention",
-    "SelfAttention2d": "vision_attn.layers.spatial",
-    "SetPredictor": "vision_attn.models.detr",
-    "SmallCNN": "vision_attn.models.cnn",
-    "VisionTransformer": "vision_attn.models.vit",
-    "WindowAttention": "vision_attn.layers.local",
-    "add_attention": "vision_attn.layers.spatial",
-    "attention_statistics": "vision_attn.ops.statistics",
-    "pad_images": "vision_attn.ops.tokens",
+    name: f"vision_attn.{module}"
+    for module, names in {
+        "layers.attention": "LocalitySelfAttention MultiHeadSelfAttention SelfAttention",
+        "layers.block": "EncoderBlock",
+        "layers.conv": "AttentionConv2d",
+        "layers.cross": "MultiHeadAttention",
+        "layers.local": "NeighborhoodAttention WindowAttention",
+        "layers.spatial": "SelfAttention2d add_attention",
+        "models.cnn": "SmallCNN",
+        "models.conv_init_vit": "ConvInitVisionTransformer",
+        "models.dense": "DenseClassifier",
+        "models.detr": "SetPredictor",
+        "models.linear": "LinearClassifier",
+        "models.local_vit": "LocalVisionTransformer",
+        "models.vit": "VisionTransformer",
+        "ops.statistics": "attention_statistics",
+        "ops.tokens": "pad_images",
+    }.items()
+    for name in names.split()
 }
+
+__all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,8 +26,8 @@ class Case:
 
 
 def option(name: str, text: str) -> list[str]:
-    """An option on the line; a list without its brackets, as people write it."""
-    return [f"--{name}", text]
+    """An option on the line, where quotes around it would be the shell's."""
+    return [f"--{name}", text.strip("'")]
 
 
 def tree(options: dict[str, str]) -> str:

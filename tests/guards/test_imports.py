@@ -31,6 +31,7 @@ MAY["study"] = MAY["explain"] | {"explain", "stats"}
 MAY["report"] = MAY["study"] | {"study"}
 MAY["commands"] = MAY["report"] | {"claims", "report"}
 MAY["cli"] = {"errors", "commands", "vision_attn"}
+MAY["__main__"] = {"cli"}
 
 
 def imported(source: str) -> Iterator[str]:
@@ -127,9 +128,15 @@ def test_importing_timm_first_registers_the_models() -> None:
 
 
 def test_public_names_are_those_of_their_modules() -> None:
+    """And a type checker is told of the same."""
+    own = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
     for name in vision_attn.__all__:
         thing = getattr(vision_attn, name)
         assert thing.__name__ == name
         assert name in dir(vision_attn)
+        home = vision_attn._HOME[name]
+        assert f"from {home} import " in own, name
+        assert re.search(rf"\b{name} as {name}\b", own), name
+    assert len(re.findall(r"\w+ as \w+", own)) == len(vision_attn.__all__)
     with pytest.raises(AttributeError, match="module 'vision_attn' has no attribute 'Nothing'"):
         vision_attn.Nothing  # noqa: B018

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import lightning as L
@@ -22,6 +23,7 @@ from vision_attn.commands.arguments import checked, one_line
 from vision_attn.commands.strict import config_files, set_strict_yaml
 from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
+from vision_attn.training.base import Optimised
 from vision_attn.training.checkpoint import SHAPE, Checkpoint, read_checkpoint
 from vision_attn.training.classifier import Classifier, PredictionsCSV
 from vision_attn.training.run import check_precision, refusing
@@ -142,15 +144,16 @@ class ClassifierCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Nothing but tensors and plain values is ever unpickled; no logger, no files."""
         options = self.config[self.subcommand]
+        model = locate(options.model.class_path) if self.subclasses else self.classes[0]
+        for name in ("optimizer", "lr_scheduler"):  # before Lightning warns of it
+            if options.get(name) and isinstance(model, type) and issubclass(model, Optimised):
+                raise UserError(f"{name} comes with the model; take it out, and set model.lr")
         options.weights_only = True
         if not options.trainer.logger:
             self.save_config_callback = None
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """A trainer with the precision that was asked; what Lightning cannot make is one line."""
-        for name in ("optimizer", "lr_scheduler"):
-            if "lr" in self.model.hparams and self.config[self.subcommand].get(name):
-                raise UserError(f"{name} comes with the model; take it out, and set model.lr")
         try:
             with refusing():
                 trainer = super().instantiate_trainer(**kwargs)
