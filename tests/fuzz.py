@@ -154,7 +154,10 @@ DIAGNOSE: Table = {k: v for k, v in DATA.items() if k != "data.val_fraction"} | 
 }
 EXPLAIN: Table = {
     "ckpt": (["a file"], []),
-    "out": (["x.png", "x.html"], [""]),
+    "out": (["x.png", "x.pdf", "x.svg", "x.html"], [""]),
+    "scale": (["even", "max", "shared"], ["", "min"]),
+    "rollout": (["mean", "max", "gradient"], ["", "min"]),
+    "weights": (["pretrained"], ["none"]),
     "layers": (["null", "0", "0,2", "[0, 1]"], ["", "x", "1:30", "010", "1.5", "0,,1"]),
     "heads": (["null", "1"], ["", "x", "1:30", "0x1"]),
     "query": (["null", "3,4"], ["", "3", "1,2,3", "x,y", "9" * 30 + ",1"]),
@@ -350,7 +353,7 @@ def nothing_works() -> Iterator[None]:
     places = (
         "vision_attn.compare.execute.execute",
         "vision_attn.compare.report.report",
-        "vision_attn.explain.inspection.explain",
+        "vision_attn.explain.checkpoint.load_classifier",
         "vision_attn.explain.diagnostics.diagnose",
         "vision_attn.training.fit.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download
