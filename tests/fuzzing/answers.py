@@ -42,7 +42,7 @@ def nothing_works() -> Iterator[None]:
     places = (
         "vision_attn.study.execute.execute",
         "vision_attn.report.write.report",
-        "vision_attn.explain.inspection.explain",
+        "vision_attn.explain.checkpoint.load_classifier",
         "vision_attn.claims.run.diagnose",
         "vision_attn.commands.lightning.ClassifierCLI._run_subcommand",
         "vision_attn.data.sources._torchvision",  # no download

@@ -96,7 +96,10 @@ DIAGNOSE: Table = {k: v for k, v in DATA.items() if k != "data.val_fraction"} | 
 }
 EXPLAIN: Table = {
     "ckpt": (["a file"], []),
-    "out": (["x.png", "x.html"], [""]),
+    "out": (["x.png", "x.pdf", "x.svg", "x.html"], [""]),
+    "scale": (["even", "max", "shared"], ["", "min"]),
+    "rollout": (["mean", "max", "gradient"], ["", "min"]),
+    "weights": (["pretrained"], ["none"]),
     "layers": (["null", "0", "0,2", "[0, 1]"], ["", "x", "1:30", "010", "1.5", "0,,1"]),
     "heads": (["null", "1"], ["", "x", "1:30", "0x1"]),
     "query": (["null", "3,4"], ["", "3", "1,2,3", "x,y", "9" * 30 + ",1"]),

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from vision_attn.data.augment import Normalise
 from vision_attn.data.controls import permute
 from vision_attn.data.folder import Files
-from vision_attn.data.images import channels, formats, upright_size
+from vision_attn.data.images import channels, endings, formats, upright_size
 from vision_attn.errors import UserError
 from vision_attn.models.registry import create_model
 from vision_attn.training.checkpoint import read_checkpoint
 
-__all__ = ["Trained", "load_classifier", "read_images"]
+__all__ = ["IMAGES_OF_A_FOLDER", "Trained", "image_files", "load_classifier", "read_images"]
+
+IMAGES_OF_A_FOLDER = 8
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Trained:
 
     name: as in `models.create_model`; classes: their names; mean, std: of each channel in grey
     levels 0 to 255; img_size: (h, w) in pixels; in_chans: channels C; permuted: the data set in
-    whose order its images have their pixels, None for images as they are.
+    whose order its images have their pixels, None for images as they are; untrained: whether its
+    weights are as they were drawn.
     """
 
     model: nn.Module
@@ -37,6 +40,7 @@ class Trained:
     img_size: tuple[int, int]
     in_chans: int
     permuted: str | None = None
+    untrained: bool = False
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """uint8 (B, C, h, w) -> float32 (B, C, h, w), as in training."""
@@ -72,6 +76,33 @@ def load_classifier(path: Path) -> Trained:
     return Trained(
         model.eval(), given["name"], tuple(data["classes"]), mean, std, **shape, permuted=permuted
     )
+
+
+def image_files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The files among paths, and the images that lie in the folders among them, by name.
+
+    Of a folder the first `IMAGES_OF_A_FOLDER` are taken, and a line says so.
+
+    Raises:
+        UserError: a folder without images.
+    """
+    files: list[Path] = []
+    notes = []
+    ends = endings()
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in ends and p.is_file())
+        if not inside:
+            raise UserError(f"image {path} is a folder without images; give one that has some")
+        if len(inside) > IMAGES_OF_A_FOLDER:
+            notes.append(
+                f"{path} has {len(inside)} images, of which the first {IMAGES_OF_A_FOLDER} are"
+                " shown; for others give files"
+            )
+        files += inside[:IMAGES_OF_A_FOLDER]
+    return files, notes
 
 
 def read_images(

@@ -1,15 +1,15 @@
 """What the overview and the page show: images, answers, rollout, weights, positions."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.explain.checkpoint import Trained, load_classifier, read_images
+from vision_attn.explain.checkpoint import Trained
 from vision_attn.explain.observe import (
     Heads,
     Tokens,
@@ -19,19 +19,30 @@ from vision_attn.explain.observe import (
     observe,
     tokens_of,
 )
-from vision_attn.explain.rollout import attention_rollout
+from vision_attn.explain.rollout import Rollout, attention_rollout
 from vision_attn.ops.masks import row_index
 
-__all__ = ["View", "explain"]
+__all__ = ["ROLLOUTS", "Inspection", "RolloutKind", "inspect_images", "token_at"]
+
+RolloutKind = Literal["mean", "max", "gradient"]
+ROLLOUTS: tuple[str, ...] = get_args(RolloutKind)
 
 
 @dataclass(frozen=True)
-class View:
+class Inspection:
     """Images under one model, on the CPU.
 
-    pixels: uint8 (n, C, h, w); probabilities: (n, classes); rollout: (n, rows, columns).
-    layers, heads: the numbers shown. similarity: cosine of the learned or computed positions of all
-    pairs of grid tokens (N, N), or None for a model that adds none.
+    Args:
+        trained: the model.
+        names: of the images.
+        pixels: uint8 (n, C, h, w).
+        tokens: how the model cuts them.
+        layers, heads: the numbers shown.
+        probabilities: (n, classes).
+        rollout: relevance of each token of the grid, over the even share: (n, rows, columns).
+        flow: what that relevance is of, for each image.
+        similarity: cosine of the learned or computed positions of all pairs of tokens of the grid
+            (N, N), or None for a model that adds none.
     """
 
     trained: Trained
@@ -42,98 +53,99 @@ class View:
     heads: tuple[int, ...]
     probabilities: Tensor
     rollout: Tensor
-    similarity: Tensor | None = field(default=None)
+    flow: tuple[str, ...]
+    similarity: Tensor | None = None
 
-    def weights(self, reduce: Callable[[Tensor], Tensor]) -> list[Tensor]:
-        """`reduce` of each layer's (n, H, N, grid tokens), N with class and register tokens."""
-        found: dict[int, Tensor] = {}
+    @property
+    def title(self) -> str:
+        """The model's name, and that it is untrained where it is."""
+        return self.trained.name + ", untrained" * self.trained.untrained
+
+    @property
+    def unit(self) -> str:
+        """What a token of the grid is called: `pixel` where it is one."""
+        return "pixel" if self.tokens.grid == tuple(self.pixels.shape[2:]) else "token"
+
+    def weights(self, queries: Sequence[int] | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Of each layer the weights on the grid (n, H, Nq, N), and the even shares (Nq, N).
+
+        `queries` are tokens, class and register tokens in front; None is all.
+        """
+        parts: dict[int, tuple[Tensor, Tensor]] = {}
         n = self.tokens.grid[0] * self.tokens.grid[1]
 
         def keep(layer: Heads) -> None:
-            found[layer.layer] = reduce(layer.weights(self.heads)[..., -n:].float().cpu())
+            both = layer.weights(self.heads, queries), layer.even(queries)[0, 0]
+            first, second = (w[..., -n:].float().cpu() for w in both)
+            parts[layer.layer] = (first, second)
 
         with torch.no_grad():
             x = self.trained.normalise(self.pixels)
             observe(self.trained.model, x, keep, layers=self.layers)
-        return [found[i] for i in self.layers]
+        return [parts[i] for i in self.layers]
+
+    def ratios(self, token: int | None) -> list[Tensor]:
+        """Of each layer the weights over the even share, (n, H, rows, columns).
+
+        Asked by a token; None is the class token, or the mean over all tokens of a model without
+        one. 0 where nothing may be attended to.
+        """
+        if token is None and self.tokens.prefix:
+            token = 0
+        ratios = []
+        for weights, even in self.weights(None if token is None else [token]):
+            share = even.mean(0)
+            ratio = torch.where(share > 0, weights.mean(2) / share, 0.0)
+            ratios.append(ratio.unflatten(-1, self.tokens.grid))
+        return ratios
 
 
-def explain(
-    ckpt: Path,
-    images: Sequence[Path],
-    out: Path,
+def inspect_images(
+    trained: Trained,
+    names: Sequence[str],
+    pixels: Tensor,
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
-    query: tuple[int, int] | None = None,
-    overwrite: bool = False,
-    convert: bool = False,
-) -> list[str]:
-    """Write what a checkpoint's model attends to; a picture for .png, a page for .html.
+    rollout: RolloutKind = "mean",
+) -> Inspection:
+    """What a classifier makes of images, uint8 (n, C, h, w).
 
     Args:
+        names: of the images.
         layers, heads: those to show; None is all.
-        query: pixel (row, column) of the image as the model takes it, whose token asks. None is
-            the class token, or the mean over all tokens in a model without one.
-        overwrite: replace `out`.
-        convert: see `read_images`.
-
-    Returns:
-        Lines to tell the user: what was done to images, and where the result is.
+        rollout: heads fused by their `mean` or their `max`, or the `gradient` of the score of the
+            class that is most likely.
 
     Raises:
-        UserError: whatever is wrong with a file, a layer, a head or the query.
+        UserError: a layer or head that does not exist; a model without attention layers.
     """
-    if out.suffix not in (".png", ".html"):
-        raise UserError(f"out {out} ends in {out.suffix or 'nothing'}; wanted .png or .html")
-    if not out.parent.is_dir():
-        raise UserError(f"out {out}: there is no directory {out.parent}")
-    if out.exists() and (out.is_dir() or not overwrite):
-        raise UserError(f"out {out} is there already; give another name, or --overwrite true")
-    trained = load_classifier(ckpt)
-    pixels, notes = read_images(images, trained, convert=convert)
-    view = _view(trained, tuple(p.name for p in images), pixels, layers, heads)
-    token = None if query is None else _token(query, trained, view.tokens)
-    if out.suffix == ".png":
-        from vision_attn.explain.overview import draw
-
-        draw(view, out, token)
-    else:
-        from vision_attn.explain.page import write
-
-        write(view, out, token)
-    return [*notes, f"maps of {len(images)} image{'s' * (len(images) > 1)} are in {out}"]
-
-
-def _view(
-    trained: Trained,
-    names: tuple[str, ...],
-    pixels: Tensor,
-    layers: Sequence[int] | None,
-    heads: Sequence[int] | None,
-) -> View:
+    every = attention_layers(trained.model)  # a model without any has no tokens either
     x = trained.normalise(pixels)
     tokens = tokens_of(trained.model, x)
-    every = attention_layers(trained.model)
-    shown = layer_numbers(layers, len(every))
     count = min(heads_of(layer) for layer in every)
-    asked = row_index("heads", range(count) if heads is None else heads, count, None).tolist()
-    found = attention_rollout(trained.model, x)
-    return View(
+    shown = row_index("heads", range(count) if heads is None else heads, count, None).tolist()
+    flow = _rollout(trained.model, x, rollout)
+    probabilities = flow.output.softmax(-1)
+    relevance = flow.relevance / flow.relevance.mean((1, 2), keepdim=True).clamp_min(1e-30)
+    best = [trained.classes[i] for i in probabilities.argmax(-1).tolist()]
+    of = {"mean": "mean of heads", "max": "largest head"}
+    return Inspection(
         trained,
-        names,
+        tuple(names),
         pixels,
         tokens,
-        tuple(shown),
-        tuple(dict.fromkeys(asked)),
-        found.output.softmax(-1),
-        found.relevance,
+        tuple(layer_numbers(layers, len(every))),
+        tuple(dict.fromkeys(shown)),
+        probabilities,
+        relevance,
+        tuple(of.get(rollout, f"gradient of {name}") for name in best),
         _similarity(trained.model, tokens),
     )
 
 
-def _token(query: tuple[int, int], trained: Trained, tokens: Tokens) -> int:
-    """The number of the token over a pixel."""
+def token_at(query: tuple[int, int], trained: Trained, tokens: Tokens) -> int:
+    """The number of the token over a pixel (row, column) of the image as the model takes it."""
     for what, at, size in zip(("row", "column"), query, trained.img_size, strict=True):
         if not 0 <= at < size:
             raise UserError(f"query has {what} {at}; wanted 0 to {size - 1}, pixels of the image")
@@ -142,6 +154,13 @@ def _token(query: tuple[int, int], trained: Trained, tokens: Tokens) -> int:
         for at, cells, size in zip(query, tokens.grid, trained.img_size, strict=True)
     )
     return tokens.prefix + row * tokens.grid[1] + col
+
+
+def _rollout(model: nn.Module, x: Tensor, kind: RolloutKind) -> Rollout:
+    """The rollout of a kind of `RolloutKind`."""
+    if kind != "gradient":
+        return attention_rollout(model, x, head_fusion=kind)
+    return attention_rollout(model, x, gradient="predicted")
 
 
 def _similarity(model: nn.Module, tokens: Tokens) -> Tensor | None:

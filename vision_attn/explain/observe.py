@@ -1,7 +1,7 @@
-"""The attention of every layer of a model, seen while one forward pass runs as ever.
+"""The attention of every layer of a model, recorded during one ordinary forward pass.
 
-Our layers tell an observer what they give to the attention op, and what it gives back;
-`observe_timm` sees a ViT of timm. Nothing stays behind, and outputs are the same.
+Our layers hand an observer what they give to the attention op, and what it gives back;
+`observe_timm` records a ViT of timm. Nothing stays behind, and outputs are the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,19 +73,39 @@ class Heads:
         self, heads: Sequence[int] | None = None, queries: Sequence[int] | None = None
     ) -> Tensor:
         """(B, H, Nq, registers + N), of some heads and queries as in `attention_weights`."""
-        q, mask, bias = self.q, self.mask, self.bias
-        if callable(mask) or callable(bias):  # rows of the queries asked for, then no more to pick
-            rows = range(q.shape[-2]) if queries is None else queries
-            mask, bias = (t(rows) if callable(t) else t for t in (mask, bias))
-            if queries is not None:
-                q, queries = (
-                    q.index_select(-2, row_index("queries", rows, q.shape[-2], q.device)),
-                    None,
-                )
+        q, mask, bias, rows = self._rows(queries)
         return attention_weights(
             q, self.k, mask=mask, bias=bias, causal=self.causal, scale=self.scale,
-            score=self.score, heads=heads, queries=queries,
+            score=self.score, heads=heads, queries=rows,
         )  # fmt: skip
+
+    def even(self, queries: Sequence[int] | None = None) -> Tensor:
+        """The weights if all keys that a query may attend to weighed the same, summing to 1.
+
+        (1, 1, Nq, registers + N), of the first image and head: masks of images are alike.
+        """
+        q, mask, bias, rows = self._rows(queries)
+        if bias is not None:
+            bias = torch.where(bias.isneginf(), bias, 0)
+        mask, bias = (t if t is None else t[(slice(1),) * (t.ndim - 2)] for t in (mask, bias))
+        q, k = (torch.zeros_like(t[:1, :1]) for t in (q, self.k))
+        return attention_weights(q, k, mask=mask, bias=bias, causal=self.causal, queries=rows)
+
+    def _rows(
+        self, queries: Sequence[int] | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Sequence[int] | None]:
+        """q, mask, bias, and the queries still to be picked of them.
+
+        Where masks are made row by row only the rows of `queries` are, and nothing is left to pick.
+        """
+        q, mask, bias = self.q, self.mask, self.bias
+        if not (callable(mask) or callable(bias)):
+            return q, mask, bias, queries
+        rows = range(q.shape[-2]) if queries is None else queries
+        mask, bias = (t(rows) if callable(t) else t for t in (mask, bias))
+        if queries is not None:
+            q = q.index_select(-2, row_index("queries", rows, q.shape[-2], q.device))
+        return q, mask, bias, None
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
