@@ -15,7 +15,11 @@ from vision_attn.errors import UserError
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vision_attn.compare.grid import Plan
     from vision_attn.compare.study import Study
+    from vision_attn.data.sources import Source
 
 __all__ = ["budget", "compare", "plot", "study_of"]
 
@@ -40,14 +44,31 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
     return given, Study(**{k: v for k, v in vars(given).items() if k in fields})
 
 
+def _ready(study: "Study", console: "Console") -> "tuple[Study, Source, Plan]":
+    """The images, the study with all that it left open, and its cells; says what was chosen."""
+    from vision_attn.compare.defaults import follow_images, large_attention
+    from vision_attn.compare.grid import plan
+    from vision_attn.data.sources import load
+
+    study.check()
+    study.data.check()
+    if study.data.dataset == "folder":
+        console.print(f"reading the images in {study.data.root}", soft_wrap=True)
+    source = load(study.data)
+    source.tell()
+    study, chosen = follow_images(study, source)
+    for line in [*([chosen] if chosen else []), *large_attention(study, source)]:
+        console.print(line, soft_wrap=True)
+    return study, source, plan(study, source)
+
+
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
+    from vision_attn.compare.estimate import estimate
     from vision_attn.compare.execute import default_workers, execute
-    from vision_attn.compare.grid import plan
     from vision_attn.compare.store import Store
     from vision_attn.compare.study import most_processes
     from vision_attn.compare.tune import tune
-    from vision_attn.data.sources import load
     from vision_attn.report.tables import terminal
     from vision_attn.report.write import report
     from vision_attn.training.run import check_precision
@@ -57,20 +78,21 @@ def compare(about: str, args: Sequence[str]) -> int:
         raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
     store = Store(out_path(given.out))
     console = plain_console()
-    study.check()
     check_precision(study.precision)
-    source = load(study.data)
-    source.tell()
-    made = plan(study, source)
+    study, source, made = _ready(study, console)
+    workers = given.workers or default_workers(study.threads)
     run = partial(
         execute,
         source=source,
-        workers=given.workers or default_workers(study.threads),
+        workers=workers,
         threads=study.threads,
         console=console,
     )
     with store.open(study, made, source):
         _show_costs(console, made.costs, made.matched)
+        todo = [c for c in made.cells if not (store.cells / c.key).exists()]
+        if expected := estimate(todo, source, workers, study.threads, study.tune):
+            console.print(expected.line(source, study.draws), soft_wrap=True)
         if study.tune:
             console.print(f"{study.tune} tries for each model and size, on validation images")
             tries = partial(run, checkpoint=False, measure=False, test=False)
@@ -113,22 +135,20 @@ def plot(about: str, args: Sequence[str]) -> int:
 
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
-    from vision_attn.compare.grid import plan, runs
-    from vision_attn.data.sources import load
+    from vision_attn.compare.grid import runs
     from vision_attn.models import create_model
     from vision_attn.models.budget import activation_bytes
 
     _, study = study_of("budget", about, args)
-    source = load(study.data)
-    source.tell()
-    made = plan(study, source)
+    console = plain_console()
+    study, source, made = _ready(study, console)
     shape: dict[str, Any] = {"img_size": source.img_size, "in_chans": source.in_chans}
     kept: dict[str, int] = {}
     for label, arch in study.archs.items():
         model = create_model(arch, **shape, num_classes=len(source.classes), args=made.args[label])
         with runs(arch, source):
             kept[label] = activation_bytes(model, **shape)
-    _show_costs(plain_console(), made.costs, made.matched, kept)
+    _show_costs(console, made.costs, made.matched, kept)
     return 0
 
 
