@@ -188,7 +188,16 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
             raise UserError(f"--args.{model}.{key} is {text[:40]!r}: {what}") from e
     if not changes or {"-h", "--help"} & set(rest):
         return rest
-    merged = {model: dict(values) for model, values in parse(parser, _quiet(rest)).args.items()}
+    from vision_attn.compare.defaults import start_args
+    from vision_attn.data.sources import DataConfig
+    from vision_attn.study.config import arch_of, label_of
+
+    given = parse(parser, _quiet(rest))
+    before = given.args
+    if before is None:
+        dataset = DataConfig(name=given.data.name, root=given.data.root).dataset
+        before = start_args(dataset, {label_of(m): arch_of(m) for m in given.models})
+    merged = {model: dict(values) for model, values in before.items()}
     for model, key, value in changes:
         merged.setdefault(model, {})[key] = value
     return [*rest, f"--args={_flow(merged)}"]
@@ -210,8 +219,10 @@ def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     asked = parse(parser, _quiet(line))
     models = [in_file.get(entry, entry) for entry in asked.models]
     others = in_file.keys() - {label_of(entry) for entry in models}
-    args_left = {k: v for k, v in asked.args.items() if k not in others - {*known_models()}}
-    line += [f"--models={_flow(models)}", f"--args={_flow(args_left)}"]
+    line.append(f"--models={_flow(models)}")
+    if asked.args is not None:
+        args_left = {k: v for k, v in asked.args.items() if k not in others - {*known_models()}}
+        line.append(f"--args={_flow(args_left)}")
     if isinstance(asked.match_to, dict):
         match_left = {k: v for k, v in asked.match_to.items() if k not in others}
         line.append(f"--match_to={_flow(match_left)}")

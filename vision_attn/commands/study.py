@@ -17,8 +17,10 @@ from vision_attn.errors import UserError
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vision_attn.report.analysis import Analysis
-    from vision_attn.study.cells import Arm
+    from vision_attn.study.cells import Arm, Plan
     from vision_attn.study.config import Study
 
 __all__ = ["budget", "compare", "plot", "study_of"]
@@ -44,13 +46,30 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
     return given, Study(**{k: v for k, v in vars(given).items() if k in fields})
 
 
+def _ready(study: "Study", console: "Console") -> "Plan":
+    """The plan of a study, which says what was chosen for its images."""
+    from vision_attn.data.sources import load
+    from vision_attn.study.cells import plan
+    from vision_attn.study.defaults import follow_images, large_attention
+
+    study.check()
+    study.data.check()
+    if study.data.dataset == "folder":
+        console.print(f"reading the images in {study.data.root}", soft_wrap=True)
+    source = load(study.data)
+    source.tell()
+    study, chosen = follow_images(study, source)
+    for line in [*([chosen] if chosen else []), *large_attention(study, source)]:
+        console.print(line, soft_wrap=True)
+    return plan(study, source)
+
+
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
-    from vision_attn.data.sources import load
     from vision_attn.report.tables import terminal
-    from vision_attn.study.cells import plan
     from vision_attn.study.config import most_processes
-    from vision_attn.study.execute import execute
+    from vision_attn.study.estimate import estimate
+    from vision_attn.study.execute import default_workers, execute
     from vision_attn.study.store import Store
     from vision_attn.study.tune import tune
     from vision_attn.training.run import check_precision
@@ -60,14 +79,16 @@ def compare(about: str, args: Sequence[str]) -> int:
         raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
     store = Store(out_path(given.out))
     console = plain_console()
-    study.check()
     check_precision(study.precision)
-    source = load(study.data)
-    source.tell()
-    made = plan(study, source)
-    run = partial(execute, workers=given.workers, console=console)
+    made = _ready(study, console)
+    study = made.study
+    workers = given.workers or default_workers(study.threads)
+    run = partial(execute, workers=workers, console=console)
     with store.open(made):
         _show_costs(console, made.arms.values())
+        todo = [c for c in made.cells if not (store.cells / c.key).exists()]
+        if expected := estimate(todo, made.source, workers, study.threads, study.tune):
+            console.print(expected.line(made.source, study.draws), soft_wrap=True)
         if study.tune:
             console.print(f"{study.tune} tries for each model and size, on validation images")
             made = tune(made, store, partial(run, tries=True))
@@ -123,22 +144,21 @@ def plot(about: str, args: Sequence[str]) -> int:
 
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
-    from vision_attn.data.sources import load
     from vision_attn.models.cost import activation_bytes
     from vision_attn.models.registry import create_model
-    from vision_attn.study.cells import plan, runs
+    from vision_attn.study.cells import runs
 
     _, study = study_of("budget", about, args)
-    source = load(study.data)
-    source.tell()
-    made = plan(study, source)
+    console = plain_console()
+    made = _ready(study, console)
+    source = made.source
     shape: dict[str, Any] = {"img_size": source.img_size, "in_chans": source.in_chans}
     kept: dict[str, int] = {}
     for label, arm in made.arms.items():
         model = create_model(arm.arch, **shape, num_classes=len(source.classes), args=arm.args)
         with runs(arm.arch, source):
             kept[label] = activation_bytes(model, **shape)
-    _show_costs(plain_console(), made.arms.values(), kept)
+    _show_costs(console, made.arms.values(), kept)
     return 0
 
 

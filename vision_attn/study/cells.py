@@ -16,6 +16,7 @@ from vision_attn.models.cost import Cost, cost, match_cnn
 from vision_attn.models.families import attends
 from vision_attn.models.registry import create_model
 from vision_attn.study.config import Protocol, Study
+from vision_attn.study.defaults import follow_images
 from vision_attn.training.run import RunConfig
 
 __all__ = ["Arm", "Cell", "Plan", "key_of", "key_start", "plan", "runs", "with_config"]
@@ -88,6 +89,9 @@ def plan(study: Study, source: Source) -> Plan:
         UserError: anything in the study that could not run.
     """
     study.check()
+    study, _ = follow_images(study, source)
+    assert study.args is not None
+    assert study.sizes is not None
     for augment in (study.augment, *study.tuning.augment):
         augment.check_size(source.img_size)
     arms = {label: _arm(study, label, source) for label in study.archs}
@@ -193,11 +197,12 @@ def _matched_cnn(study: Study, label: str, source: Source) -> dict[str, Any]:
             f"match_to is {target}, a CNN, which {label} cannot be matched to; name another model"
         )
     assert study.match != "none"
-    depth = study.args.get(label, {}).get("depth", 2)
+    given = study.args or {}
+    depth = given.get(label, {}).get("depth", 2)
     if not isinstance(depth, int) or not 1 <= depth <= MOST_LAYERS:
         raise UserError(f"args.{label}.depth is {depth}; wanted 1 to {MOST_LAYERS} layers a stage")
     widths = match_cnn(
-        _cost(arch, study.args.get(target, {}), source),
+        _cost(arch, given.get(target, {}), source),
         study.match,
         depth=depth,
         in_chans=source.in_chans,

@@ -112,11 +112,13 @@ class Study:
         data: which images.
         models: vit, pixel_vit, cnn, ... or timm:NAME; LABEL=NAME is a model under another name, so
             that one can stand there twice with other arguments.
-        args: arguments of each model, by its label.
+        args: arguments of each model, by its label; null follows the images: a patch that makes
+            36 to 64 tokens.
         match: what of a CNN is made equal to the model it is matched to: params, flops, both, none.
         match_to: the model whose cost a CNN's widths are solved for, or one for each CNN's label;
             null is the first of `models` that is no CNN.
-        sizes: numbers of training images; `all` is what validation leaves.
+        sizes: numbers of training images; `all` is what validation leaves; null is 20, 50, 100,
+            200 ... up to that.
         draws: how many subsets of each size.
         seeds: how many initialisations of each draw.
         budget: how long a model trains.
@@ -136,16 +138,10 @@ class Study:
 
     data: DataConfig = field(default_factory=DataConfig)
     models: list[str] = field(default_factory=lambda: ["vit", "cnn"])
-    args: dict[str, dict[str, Any]] = field(
-        default_factory=lambda: {
-            "vit": {"patch_size": 2, "embed_dim": 64, "depth": 4, "num_heads": 4}
-        }
-    )
+    args: dict[str, dict[str, Any]] | None = None
     match: Match = "params"
     match_to: str | dict[str, str] | None = None
-    sizes: list[int | Literal["all"]] = field(
-        default_factory=lambda: [20, 50, 100, 200, 400, "all"]
-    )
+    sizes: list[int | Literal["all"]] | None = None
     draws: int = 3
     seeds: int = 1
     budget: Budget = field(default_factory=Budget)
@@ -181,11 +177,13 @@ class Study:
         for name, values in (
             ("models", labels), ("sizes", self.sizes), ("controls", self.controls),
         ):  # fmt: skip
+            if values is None:
+                continue
             if not values:
                 raise UserError(f"{name} is empty; name one or more")
             if len(set(values)) < len(values):
                 raise UserError(f"{name} {values} names one twice")
-        for size in self.sizes:
+        for size in self.sizes or ():
             if size != "all" and size < 1:
                 raise UserError(f"sizes has {size}; wanted 1 or more images, or all")
         for name, most in (
@@ -200,7 +198,7 @@ class Study:
             raise UserError(f"tune is {self.tune}; wanted 0 or more tries")
         self.budget.check()
         self._check_cells()
-        for name in self.args:
+        for name in self.args or ():
             if name not in (*labels, *known_models()) and not name.startswith("timm:"):
                 known = [*labels, *known_models()]
                 near = get_close_matches(name, known, n=1) or known
@@ -230,7 +228,7 @@ class Study:
 
     def _check_cells(self) -> None:
         """Refuse more cells than anybody waits for, while none of them is made."""
-        axes = {name: len(getattr(self, name)) for name in ("models", "sizes", "controls")}
+        axes = {name: len(getattr(self, name) or "1") for name in ("models", "sizes", "controls")}
         runs = math.prod(axes.values())
         cells = runs * (self.draws * self.seeds + self.tune)
         if cells > MOST_CELLS:

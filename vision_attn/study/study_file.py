@@ -31,6 +31,7 @@ def identity(plan: Plan) -> dict[str, Any]:
         del kept["tune"], kept["tuning"]
     kept["data"] = {
         "name": source.name,
+        "label": source.label,
         "fingerprint": source.fingerprint,
         "img_size": source.img_size,
         "val_fraction": study.data.val_fraction,
@@ -55,6 +56,8 @@ def refuse_other(root: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any
     old, new = _flat(stored["identity"]), _flat(wanted["identity"])
     for key in sorted({*old, *new}, key=lambda k: (k == "data.fingerprint", k)):
         if key.split(".")[0] in GROWS:  # as directories of an earlier version have it
+            continue
+        if key == "data.label":  # a name to show, which decides nothing
             continue
         if key.startswith("budget.") and None in (old.get(key), new.get(key)):
             continue  # a protocol more
