@@ -143,7 +143,7 @@ def _arm(study: Study, label: str, source: Source) -> Arm:
         raise UserError(
             f"models has the label {label!r}; wanted printable characters, no space at an end"
         )
-    args, matched = dict(study.args.get(label, {})), "none"
+    args, matched = dict((study.args or {}).get(label, {})), "none"
     if arch == "cnn" and study.match != "none" and "widths" not in args:
         args |= _matched_cnn(study, label, source)
         matched = f"{study.match} of {study.matched_to(label)}"
