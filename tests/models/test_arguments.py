@@ -88,7 +88,7 @@ def test_a_vit_takes_one_attention_or_one_for_each_block() -> None:
     model = VisionTransformer(8, embed_dim=12, depth=2, attn_layer=both)
     assert [type(block.attn) for block in model.blocks] == both
     for wrong in (both[:1], "lsa", [None, None]):
-        with pytest.raises(UserError, match="attn_layer is .*wanted one layer, or 2 in a list"):
+        with pytest.raises(UserError, match=r"attn_layer is .*wanted one layer, or 2 in a list"):
             VisionTransformer(8, embed_dim=12, depth=2, attn_layer=wrong)  # type: ignore[arg-type]
 
 
