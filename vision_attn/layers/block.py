@@ -20,8 +20,8 @@ class EncoderBlock(nn.Module):
         dim: width D.
         num_heads: heads H; must divide `dim`.
         mlp_ratio: hidden width of the MLP over D.
-        attn_layer: makes the attention of `dim`, `num_heads` and options, as
-            `MultiHeadSelfAttention` does.
+        attn_layer: makes what mixes tokens of `dim`, `num_heads` and options, as
+            `MultiHeadSelfAttention` does; None is a block of the MLP alone.
         norm_layer: the norms in front of both branches, and that of `qk_norm`.
         act_layer: the MLP's activation.
         init_values: start of the layer scale (Touvron et al. 2021); None is no layer scale.
@@ -39,7 +39,7 @@ class EncoderBlock(nn.Module):
         num_heads: int,
         mlp_ratio: float = 4.0,
         *,
-        attn_layer: Callable[..., nn.Module] = MultiHeadSelfAttention,
+        attn_layer: Callable[..., nn.Module] | None = MultiHeadSelfAttention,
         norm_layer: Callable[[int], nn.Module] = nn.LayerNorm,
         act_layer: type[nn.Module] = nn.GELU,
         init_values: float | None = None,
@@ -53,8 +53,12 @@ class EncoderBlock(nn.Module):
         check_real(0, 1, drop_path=drop_path)
         if init_values is not None:
             check_real(-math.inf, init_values=init_values)
-        self.norm1 = norm_layer(dim)
-        self.attn = attn_layer(dim, num_heads, proj_drop=proj_drop, norm_layer=norm_layer, **attn)
+        self.attn = None
+        if attn_layer is not None:
+            self.norm1 = norm_layer(dim)
+            self.attn = attn_layer(
+                dim, num_heads, proj_drop=proj_drop, norm_layer=norm_layer, **attn
+            )
         self.norm2 = norm_layer(dim)
         self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=act_layer, drop=proj_drop)
         self.ls1 = nn.Identity() if init_values is None else LayerScale(dim, init_values)
@@ -64,5 +68,6 @@ class EncoderBlock(nn.Module):
 
     def forward(self, x: Tensor, **attn: Any) -> Tensor:
         """(B, N, D) -> (B, N, D); masks, bias, rotary or grid_size go to the attention."""
-        x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **attn)))
+        if self.attn is not None:
+            x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **attn)))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))

@@ -38,6 +38,7 @@ class LocalAttention(GridTables, HeadedAttention):
         others: as in `MultiHeadSelfAttention`, without registers.
     """
 
+    on_grid = True  # forward takes grid_size
     qkv: nn.Module
     relative_position_bias_table: Tensor | None
     dilation: Pair = (1, 1)

@@ -82,6 +82,7 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
     "score": ("softmax",),
     "num_registers": (0,),
     "lsa": (False,),
+    "mixer": ("attention",),
     "mimetic_init": (False,),
     "pos_embed": ("learn", "sincos2d", "none"),
 }

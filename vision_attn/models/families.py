@@ -1,7 +1,8 @@
 """Which models attend: those of this package by their class, those of timm by what they hold."""
 
+from collections.abc import Mapping
 from functools import cache
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import timm
 import torch
@@ -12,13 +13,20 @@ from vision_attn.models.vit import VisionTransformer
 __all__ = ["attends"]
 
 
-@cache
-def attends(arch: str) -> bool:
+def attends(arch: str, args: Mapping[str, Any] | None = None) -> bool:
     """Whether a model has attention: `vit`, `cnn`, ... of this package, or `timm:NAME`.
 
     A model of timm is built once, without memory for its weights, and its modules are looked at.
-    A name that is not registered attends to nothing.
+    A name that is not registered attends to nothing, nor does a model of another `mixer`.
+
+    Args:
+        args: arguments of the model, as in `create_model`.
     """
+    return (args or {}).get("mixer", "attention") == "attention" and _attends(arch)
+
+
+@cache
+def _attends(arch: str) -> bool:
     ours = not arch.startswith("timm:")
     name = f"vision_attn_{arch}" if ours else arch.removeprefix("timm:")
     if not timm.is_model(name):

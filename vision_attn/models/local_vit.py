@@ -88,10 +88,6 @@ class LocalVisionTransformer(VisionTransformer):
     def _check_tokens(self, grid: tuple[int, int]) -> None:
         """Memory is linear in the tokens here."""
 
-    def beside_tokens(self, block: int, grid: tuple[int, int]) -> dict[str, Any]:
-        """What the attention of a block takes beside the tokens: the grid, and its rotary turns."""
-        return {"grid_size": grid, **super().beside_tokens(block, grid)}
-
 
 @register_model
 def vision_attn_local_vit(pretrained: bool = False, **kwargs: Any) -> LocalVisionTransformer:

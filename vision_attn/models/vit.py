@@ -1,6 +1,6 @@
 """The attention classifier (Dosovitskiy et al. 2021); `patch_size=1` makes pixels tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -10,10 +10,16 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
-from vision_attn.layers.attention import LocalitySelfAttention, MultiHeadSelfAttention
 from vision_attn.layers.base import HeadOptions
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed, Positions, RelativeBias, RotaryEmbed
+from vision_attn.layers.mixer import (
+    MIXERS,
+    NORMS,
+    Mixer,
+    attention_of_blocks,
+    check_without_attention,
+)
 from vision_attn.layers.stem import ConvStem, PooledConvStem, ShiftedPatchEmbed
 from vision_attn.models.mimetic import start_mimetic
 from vision_attn.models.registry import no_pretrained
@@ -26,13 +32,8 @@ from vision_attn.ops.checks import (
     check_whole,
 )
 
-__all__ = [
-    "VisionTransformer",
-    "attention_pool",
-    "vision_attn_conv_stem_vit",
-    "vision_attn_pixel_vit",
-    "vision_attn_vit",
-]
+__all__ = ["VisionTransformer", "attention_pool", "check_sizes", "vision_attn_conv_stem_vit",
+           "vision_attn_pixel_vit", "vision_attn_vit"]  # fmt: skip
 
 STEMS = {
     "linear": PatchEmbed,
@@ -40,7 +41,6 @@ STEMS = {
     "pooled": PooledConvStem,
     "shifted": ShiftedPatchEmbed,
 }
-AttentionLayer = Callable[..., nn.Module]
 POOLS = ("avg", "token", "map")
 
 
@@ -68,6 +68,9 @@ class VisionTransformer(nn.Module):
         lsa: locality self-attention (Lee et al. 2021), `LocalitySelfAttention` in every block.
         attn_layer: makes the attention of the blocks, as in `EncoderBlock`, or one for each block;
             None is `MultiHeadSelfAttention`.
+        mixer: what mixes the tokens of a block: `attention`; `conv`, a 3 x 3 convolution of each
+            channel over the grid (`DepthwiseConv`); `none`, and a block is an MLP on each token.
+        norm: `layer`, or `batch` (`TokenBatchNorm`), in the blocks and behind them.
         mimetic_init: attention that starts like that of a trained model (Trockman and Kolter 2023),
             see `start_mimetic`.
         dynamic_img_size: take images of other sizes than `img_size` too, if the patch divides them;
@@ -102,7 +105,9 @@ class VisionTransformer(nn.Module):
         pos_embed: Positions = "learn",
         stem: Literal["linear", "conv", "pooled", "shifted"] = "linear",
         lsa: bool = False,
-        attn_layer: AttentionLayer | Sequence[AttentionLayer] | None = None,
+        attn_layer: Mixer | Sequence[Mixer] | None = None,
+        mixer: Literal["attention", "conv", "none"] = "attention",
+        norm: Literal["layer", "batch"] = "layer",
         mimetic_init: bool = False,
         dynamic_img_size: bool = False,
         drop_rate: float = 0.0,
@@ -133,7 +138,12 @@ class VisionTransformer(nn.Module):
             mimetic_init=mimetic_init,
             dynamic_img_size=dynamic_img_size,
         )
-        for name, value, known in (("global_pool", global_pool, POOLS), ("stem", stem, STEMS)):
+        for name, value, known in (
+            ("global_pool", global_pool, POOLS),
+            ("stem", stem, STEMS),
+            ("mixer", mixer, MIXERS),
+            ("norm", norm, NORMS),
+        ):
             if value not in known:
                 raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(known)}")
         self.global_pool = global_pool
@@ -150,7 +160,24 @@ class VisionTransformer(nn.Module):
             nn.Parameter(torch.zeros(1, 1, embed_dim)) if global_pool == "token" else None
         )
         grid, prefix = self.patch_embed.grid_size, int(global_pool == "token")
-        self._check_tokens(grid)
+        if mixer == "attention":
+            self._check_tokens(grid)
+            layers = attention_of_blocks(attn_layer, lsa, depth)
+            options = {"qkv_bias": qkv_bias, "qk_norm": qk_norm, "attn_drop": attn_drop_rate}
+        else:
+            layers, options = [MIXERS[mixer]] * depth, {}
+            check_without_attention(
+                mixer,
+                global_pool=global_pool == "token" and global_pool,
+                pos_embed=pos_embed in ("rel_bias", "rotary") and pos_embed,
+                qk_norm=qk_norm,
+                attn_drop_rate=attn_drop_rate,
+                mimetic_init=mimetic_init,
+                lsa=lsa,
+                attn_layer=attn_layer is not None,
+                **attn,
+            )
+            attn = {}
         self.positions = PositionEmbed(pos_embed, grid, embed_dim)
         self.pos_drop = nn.Dropout(pos_drop_rate)
         self.blocks = nn.Sequential(
@@ -159,16 +186,15 @@ class VisionTransformer(nn.Module):
                     embed_dim,
                     num_heads,
                     mlp_ratio,
-                    attn_layer=attn_layer,
-                    qkv_bias=qkv_bias,
-                    qk_norm=qk_norm,
+                    attn_layer=layer,
+                    norm_layer=NORMS[norm],
                     proj_drop=proj_drop_rate,
-                    attn_drop=attn_drop_rate,
                     init_values=init_values,
                     drop_path=drop_path_rate * i / max(depth - 1, 1),
+                    **options,
                     **attn,
                 )
-                for i, attn_layer in enumerate(_attention_layers(attn_layer, lsa, depth))
+                for i, layer in enumerate(layers)
             )
         )
         self.rel_bias = self.rotary = None
@@ -178,7 +204,7 @@ class VisionTransformer(nn.Module):
             )
         elif pos_embed == "rotary":
             self.rotary = RotaryEmbed(grid, embed_dim // num_heads, num_prefix_tokens=prefix)
-        self.norm = nn.LayerNorm(embed_dim)
+        self.norm = NORMS[norm](embed_dim)
         self.head_drop = nn.Dropout(drop_rate)
         self.head = nn.Linear(embed_dim, num_classes) if num_classes else nn.Identity()
         self.apply(_init)
@@ -222,10 +248,15 @@ class VisionTransformer(nn.Module):
         return self.norm(x)
 
     def beside_tokens(self, block: int, grid: tuple[int, int]) -> dict[str, Any]:
-        """What the attention of a block takes beside the tokens: positions of this grid."""
+        """What the mixer of a block takes beside the tokens: positions, or the grid."""
+        beside: dict[str, Any] = {}
         if self.rel_bias is not None:
-            return {"bias": self.rel_bias[block](grid)}
-        return {} if self.rotary is None else {"rotary": self.rotary(grid)}
+            beside["bias"] = self.rel_bias[block](grid)
+        if self.rotary is not None:
+            beside["rotary"] = self.rotary(grid)
+        if getattr(self.blocks[block].attn, "on_grid", False):
+            beside["grid_size"] = grid
+        return beside
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """(B, N, D) -> (B, classes), or the pooled features (B, D)."""
@@ -258,20 +289,6 @@ def attention_pool(
             nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
     return pool
-
-
-def _attention_layers(
-    attn_layer: AttentionLayer | Sequence[AttentionLayer] | None, lsa: bool, depth: int
-) -> list[AttentionLayer]:
-    """What makes the attention of each block."""
-    if lsa and attn_layer is not None:
-        raise UserError("lsa=True is an attention of its own; with attn_layer wanted lsa=False")
-    if attn_layer is None or callable(attn_layer):
-        one = LocalitySelfAttention if lsa else MultiHeadSelfAttention
-        return [attn_layer or one] * depth
-    if len(attn_layer) != depth or not all(map(callable, attn_layer)):
-        raise UserError(f"attn_layer is {attn_layer!r}; wanted one layer, or {depth} in a list")
-    return list(attn_layer)
 
 
 def _init(module: nn.Module) -> None:
