@@ -18,7 +18,7 @@ from vision_attn.claims.cost import PeakMemory
 from vision_attn.claims.models import Key, Models, permute_patches
 from vision_attn.claims.order import change_of_logits, shift_error
 from vision_attn.claims.scale import gain_words, score_measures, softmax_gradient
-from vision_attn.claims.self_weight import verdict
+from vision_attn.claims.self_weight import spread_words
 from vision_attn.cli import main
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.errors import UserError
@@ -63,11 +63,11 @@ def test_gradient_through_softmax_is_the_norm_of_its_jacobian() -> None:
 def test_scores_by_hand() -> None:
     q = torch.tensor([[[[1.0], [100.0]]]])
     k = torch.tensor([[[[0.0], [1.0]]]])  # scores 0, 2 and 0, 200
-    found = score_measures(q, k, 2.0)
-    assert found["variance"] == pytest.approx(np.var([0, 2, 0, 200], ddof=1))
-    assert found["saturated"] == 0.5
+    measures = score_measures(q, k, 2.0)
+    assert measures["variance"] == pytest.approx(np.var([0, 2, 0, 200], ddof=1))
+    assert measures["saturated"] == 0.5
     p = 1 / (1 + math.exp(-2))
-    assert found["gradient"] == pytest.approx(p * (1 - p))  # |J| = 2 p (1-p), and 0; their mean
+    assert measures["gradient"] == pytest.approx(p * (1 - p))  # |J| = 2 p (1-p), and 0; their mean
     q, k = draw(2, 9, 3, 31, 16)
     many = score_measures(q, k, 0.25)
     s = q @ k.mT / 4
@@ -113,8 +113,8 @@ def test_patches_in_another_order() -> None:
 
 
 def test_models_are_trained_once_and_reproducible() -> None:
-    told: list[str] = []
-    models = Models(load(DataConfig()), TINY, CPU, told.append)
+    messages: list[str] = []
+    models = Models(load(DataConfig()), TINY, CPU, messages.append)
     key = Key(heads=4)
     random = torch.get_rng_state()
     start = models.start(key)
@@ -122,7 +122,7 @@ def test_models_are_trained_once_and_reproducible() -> None:
     assert_close(start.state_dict(), models.start(key).state_dict(), rtol=0, atol=0)
     model, accuracy = models.trained(key)
     assert models.trained(key)[0] is model
-    assert told == ["digits: training with 4 heads, scale 1/sqrt(K), positions learn, seed 0"]
+    assert messages == ["digits: training with 4 heads, scale 1/sqrt(K), positions learn, seed 0"]
     assert 0 < accuracy < 1
     assert not torch.equal(model.head.weight, start.head.weight)  # type: ignore[union-attr,arg-type]
     again = Models(load(DataConfig()), TINY, CPU).trained(key)
@@ -131,10 +131,10 @@ def test_models_are_trained_once_and_reproducible() -> None:
 
 
 def test_words_follow_the_interval() -> None:
-    assert verdict((-0.2, -0.3, -0.1)) == "more heads do spread it"
-    assert "do not spread it" in verdict((0.2, 0.1, 0.3))
-    assert "no effect" in verdict((0.1, -0.1, 0.3))
-    assert "no effect" in verdict((0.1, math.nan, math.nan))
+    assert spread_words((-0.2, -0.3, -0.1)) == "more heads do spread it"
+    assert "do not spread it" in spread_words((0.2, 0.1, 0.3))
+    assert "no effect" in spread_words((0.1, -0.1, 0.3))
+    assert "no effect" in spread_words((0.1, math.nan, math.nan))
     assert gain_words((1.4, 0.1, 2.7)) == "is better"
     assert gain_words((-1.4, -2.7, -0.1)) == "is worse"
     assert gain_words((0.1, math.nan, math.nan)).startswith("makes no difference")
@@ -191,7 +191,7 @@ def test_everything_in_small(claims: list[Claim], tmp_path: Path) -> None:
     assert memory["full, matrix", 144] > 2 * memory["full, fused", 144]
     assert all(c.seconds > 0 and c.answers for c in claims)
 
-    run.write(claims, TINY, tmp_path / "new")
+    run.write_claims(claims, TINY, tmp_path / "new")
     names = {p.name for p in (tmp_path / "new").iterdir()}
     assert {f"{c.name}.png" for c in claims} | {"diagnose.json", "diagnose.md"} <= names
     for claim in claims:

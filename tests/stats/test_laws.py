@@ -172,7 +172,7 @@ def test_one_draw_leaves_as_many_freedoms_as_sizes_beyond_three() -> None:
     hat = slopes @ np.linalg.pinv(slopes)
     miss = 0.005 * np.linalg.svd(np.eye(4) - hat)[0][:, 0]  # no law is nearer than the true one
     law = fit_law(n, (a * power + c) * np.exp(miss), hold_out=0, resamples=4000)
-    fits = law.resampled
+    fits = law.samples
     curves = fits[:, :1] * n ** -fits[:, 1:2] + fits[:, 2:]
     off = np.median(np.abs(np.log(curves / law(n))), axis=0)
     np.testing.assert_allclose(off, 0.005 * np.sqrt(np.diag(hat)), rtol=0.1)
@@ -181,7 +181,7 @@ def test_one_draw_leaves_as_many_freedoms_as_sizes_beyond_three() -> None:
 def test_resampled_laws_lie_about_the_law_of_the_mean_error() -> None:
     """The geometric mean of the draws, 0.91 of the mean error, is not what a law is fitted to."""
     law = fit_law(SIZES, 3 * SIZES**-0.5 * np.array([[0.5], [1.0], [1.5]]), hold_out=0)
-    np.testing.assert_allclose(np.median(law.resampled[:, 0]) / law.a, 1, atol=0.04)
+    np.testing.assert_allclose(np.median(law.samples[:, 0]) / law.a, 1, atol=0.04)
 
 
 def test_a_forecast_has_the_noise_of_a_mean_over_the_draws() -> None:

@@ -62,8 +62,8 @@ def files(root: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("fit --trainer.precision 16-mixed", "precision 16-mixed cannot be had on this cpu"),
-        ("test {trained} --trainer.precision 16", "precision 16 cannot be had on this cpu"),
+        ("fit --trainer.precision 16-mixed", "precision 16-mixed is not available on this cpu"),
+        ("test {trained} --trainer.precision 16", "precision 16 is not available on this cpu"),
         ("fit --trainer.precision transformer-engine", "trainer: Requirement"),
         ("fit --trainer.limit_train_batches 0", "trainer.limit_train_batches is 0"),
         ("fit --trainer.max_epochs 0", "trainer.max_epochs is 0"),
@@ -111,7 +111,7 @@ def test_case_54_compare_refuses_a_precision_before_any_work(
     capsys.readouterr()
     assert main(["compare", "--precision", "16-mixed", "--out", "out"]) == 2
     said = capsys.readouterr()
-    wanted = "precision 16-mixed cannot be had on this cpu; choose bf16-mixed or 32-true"
+    wanted = "precision 16-mixed is not available on this cpu; choose bf16-mixed or 32-true"
     assert (said.out, said.err) == ("", f"error: {wanted}\n")
     assert list(here.iterdir()) == []
     for precision in ("32-true", "bf16-mixed", "64-true"):
@@ -123,7 +123,7 @@ def test_case_54_an_old_gpu_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None
     trainer = L.Trainer(precision="bf16-mixed", accelerator="cpu", logger=False, barebones=True)
     monkeypatch.setattr(trainer.strategy, "_root_device", torch.device("cuda"), raising=False)
     monkeypatch.setattr(type(trainer.strategy), "root_device", torch.device("cuda"))
-    with pytest.raises(UserError, match="bf16-mixed cannot be had on this cuda; choose 16"):
+    with pytest.raises(UserError, match="bf16-mixed is not available on this cuda; choose 16"):
         check_precision("bf16-mixed", trainer)
 
 

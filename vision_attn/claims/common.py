@@ -1,4 +1,4 @@
-"""What the claims share: settings, tables of repeats with 95 % intervals, figures."""
+"""Shared by all claims: settings, tables of repeats with 95 % intervals, figures."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ __all__ = [
     "Claim",
     "Settings",
     "Summary",
+    "error_bars",
     "figure",
-    "line",
     "one_thread",
     "span",
 ]
@@ -42,7 +42,7 @@ class Settings:
         convs: random convolutions.
         sides: sides of the token grids whose cost is measured.
         turns: repeats of these.
-        matrix: largest side whose whole matrix of weights is made.
+        matrix: largest side for which the whole matrix of weights is computed.
     """
 
     widths: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)
@@ -81,16 +81,16 @@ class Summary:
 
 @dataclass
 class Claim:
-    """What came out about one claim.
+    """The measurement of one claim.
 
     Args:
         name: of its files.
-        question: that is answered.
-        answers: sentences made from the numbers.
-        numbers: those that the sentences use, each (mean, low, high) or one.
+        question: what the claim is about.
+        answers: sentences with the numbers.
+        numbers: by name, each one number or (mean, low, high).
         tables: by name.
         figure: of the tables.
-        seconds: that it took.
+        seconds: duration of the measurement.
     """
 
     name: str
@@ -110,7 +110,7 @@ def span(value: Sequence[float], digits: int = 2, factor: float = 1.0) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one CPU thread: for numbers that do not depend on how many there are."""
+    """Torch on one CPU thread, so that numbers do not depend on how many there are."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -129,10 +129,10 @@ def figure(panels: int) -> tuple[Figure, list[Axes]]:
     return fig, axes
 
 
-def line(
+def error_bars(
     axes: Axes, table: pd.DataFrame, x: str, y: str, colour: str, label: str, **how: Any
 ) -> None:
-    """Means over x with intervals as bars; one that log axes cannot show ends at the mean."""
+    """Means over x with intervals as bars; an end below zero on a log axis is drawn at the mean."""
     mean, low, high = (table[f"{y}_{part}"].to_numpy() for part in ("mean", "low", "high"))
     positive = axes.get_yscale() != "log"
     down = np.where((low > 0) | positive, mean - low, 0.0)

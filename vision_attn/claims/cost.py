@@ -16,8 +16,8 @@ from vision_attn.claims.common import (
     Claim,
     Settings,
     Summary,
+    error_bars,
     figure,
-    line,
     one_thread,
     span,
 )
@@ -38,9 +38,9 @@ MIB = 2**20
 
 
 class PeakMemory(TorchDispatchMode):
-    """The most bytes that tensors made inside it held at one time, whatever the device.
+    """The largest number of bytes in tensors that were created inside and alive at one time.
 
-    A view counts as nothing, and what a kernel needs inside itself is not seen.
+    On any device. A view counts as nothing, and a kernel's own workspace is not counted.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class PeakMemory(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         for t in args:
-            if isinstance(t, Tensor):  # given from outside, unless counted already
+            if isinstance(t, Tensor):  # it comes from outside, unless it is counted already
                 self._count(t.untyped_storage(), 0)
         out = func(*args, **(kwargs or {}))
         for t in out if isinstance(out, (tuple, list)) else (out,):
@@ -107,7 +107,7 @@ def _rows(settings: Settings, device: torch.device) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for turn in range(settings.turns):  # they take turns, so that a busy moment hits all
         for (name, side), step in steps.items():
-            begun = clock()
+            start = clock()
             step()
             _wait(device)
             rows.append(
@@ -115,7 +115,7 @@ def _rows(settings: Settings, device: torch.device) -> list[dict[str, Any]]:
                     "layer": name,
                     "N": side * side,
                     "turn": turn,
-                    "milliseconds": 1e3 * (clock() - begun),
+                    "milliseconds": 1e3 * (clock() - start),
                     "MiB": memory[name, side],
                 }
             )
@@ -140,7 +140,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _words(raw: pd.DataFrame, settings: Settings) -> tuple[list[str], dict[str, Any]]:
-    """Exponents are fitted from the second size on, where a call's fixed cost weighs less."""
+    """Exponents are fitted from the second size on, where the fixed cost of a call matters less."""
     answers, numbers = [], {}
     first = sorted(settings.sides)[1] ** 2
     for name, part in raw[raw["N"] >= first].groupby("layer", sort=False):
@@ -169,7 +169,7 @@ def _plot(table: pd.DataFrame) -> Any:
         a.set_xscale("log", base=2)
         a.set_yscale("log")
         for i, (layer, part) in enumerate(table.groupby("layer", sort=False)):
-            line(a, part, "N", name, COLOURS[i], str(layer), marker="os^D"[i], ms=4)
+            error_bars(a, part, "N", name, COLOURS[i], str(layer), marker="os^D"[i], ms=4)
         counts = sorted(table["N"].unique())
         a.set_xticks(counts, [f"{n:,}" for n in counts])
         a.set_xlabel("tokens N")

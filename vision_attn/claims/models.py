@@ -1,4 +1,4 @@
-"""The small ViTs that `diagnose` looks into, at the start and after a short training."""
+"""The small ViTs that `diagnose` measures, untrained and after a short training."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Key:
         heads: head count.
         scale: factor on q.k; None is 1/sqrt(K).
         positions: as `pos_embed` of the ViT.
-        shuffled: trained on images whose patches all stand in one random order.
+        shuffled: trained on images whose patches are all in one random order.
         seed: repeat.
     """
 
@@ -49,10 +49,10 @@ class Models:
         source: images.
         settings: how long a training is.
         device: where models and images are.
-        tell: called before each training.
+        tell: called with a message before each training.
 
     Raises:
-        UserError: images that no patch cuts into 4 to 64 tokens.
+        UserError: no patch cuts the images into 4 to 64 tokens.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Models:
             )
 
     def data(self, key: Key) -> ImageData:
-        """Its images, shuffled where the key says so."""
+        """The images that the key asks for."""
         source = permute_patches(self.source, self.order(key.seed)) if key.shuffled else self.source
         return ImageData(
             source=source, batch_size=64, seed=key.seed, batches_per_epoch=self.settings.steps
@@ -129,7 +129,7 @@ class Models:
 
     @torch.no_grad()
     def accuracy(self, model: nn.Module, data: ImageData) -> float:
-        """Share of test images that are classed right."""
+        """Share of test images with the right class."""
         right = total = 0
         for x, y in data.test_dataloader():
             right += int((model(x.to(self.device)).argmax(1).cpu() == y).sum())
@@ -138,7 +138,7 @@ class Models:
 
 
 def permute_patches(source: Source, order: Tensor) -> Source:
-    """The same images with their patches in another order, the same for all: `order` (N,)."""
+    """The same images, the patches of all of them in the order (N,)."""
     return map_images(source, lambda images: reorder_patches(images, order))
 
 
@@ -150,7 +150,7 @@ def reorder_patches(images: Tensor, order: Tensor) -> Tensor:
 
 
 def _patch(img_size: tuple[int, int]) -> int:
-    """The smallest patch from 2 pixels on that leaves 4 to 64 tokens."""
+    """The smallest patch, from 2 pixels on, that gives 4 to 64 tokens."""
     h, w = img_size
     for p in range(2, min(h, w) + 1):
         if h % p == w % p == 0 and 4 <= h * w // p**2 <= 64:

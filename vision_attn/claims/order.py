@@ -106,7 +106,7 @@ def _accuracies(models: Models, settings: Settings) -> Iterator[dict[str, Any]]:
 
 
 def _longer(models: Models) -> tuple[dict[str, Any], list[str]]:
-    """A learned table asked for a larger image: refused, or resized where the model was told to."""
+    """A larger image for a learned table: refused by default, resized with dynamic_img_size."""
     h, w = models.source.img_size
     x = torch.zeros(1, models.source.in_chans, h + 2 * models.patch, w + models.patch)
     shape: dict[str, Any] = {"in_chans": x.shape[1], "embed_dim": WIDTH, "depth": 1, "num_heads": 4}

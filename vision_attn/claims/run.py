@@ -25,7 +25,7 @@ from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, write_bytes, write_text
 
-__all__ = ["FULL", "QUICK", "check_out", "diagnose", "terminal", "write"]
+__all__ = ["FULL", "QUICK", "check_out", "diagnose", "terminal_view", "write_claims"]
 
 FULL = Settings()
 QUICK = Settings(
@@ -35,7 +35,7 @@ QUICK = Settings(
 
 
 def check_out(out: Path, overwrite: bool) -> None:
-    """Refuse a place that holds something already; with `overwrite` only if it is no folder."""
+    """UserError if `out` is a file, or holds files and `overwrite` is false."""
     if out.exists() and not out.is_dir():
         raise UserError(f"out {out} is a file; wanted a folder, new or empty")
     if not overwrite and out.is_dir() and any(out.iterdir()):
@@ -55,9 +55,9 @@ def diagnose(
     Args:
         source: images; `Source` of the digits for the digits alone.
         settings: how much work.
-        device: where models run; None is the accelerator, or the CPU where there is none.
-        tell: what is being done, for a status line.
-        show: called with each claim as it is finished.
+        device: where models run; None is the accelerator, or the CPU if there is none.
+        tell: called with what is being measured, for a status line.
+        show: called with each claim when it is finished.
     """
     if device is None:
         device = L.Fabric(accelerator="auto", devices=1).device
@@ -74,15 +74,15 @@ def diagnose(
     claims = []
     for name, measure in measures:
         tell(f"{name}: measuring")
-        begun = time.perf_counter()
+        start = time.perf_counter()
         claim = measure()
-        claim.seconds = time.perf_counter() - begun
+        claim.seconds = time.perf_counter() - start
         claims.append(claim)
         show(claim)
     return claims
 
 
-def write(claims: Sequence[Claim], settings: Settings, out: Path) -> None:
+def write_claims(claims: Sequence[Claim], settings: Settings, out: Path) -> None:
     """diagnose.json, diagnose.md, a CSV of the repeats for each table, a PNG for each claim."""
     out.mkdir(parents=True, exist_ok=True)
     about = {
@@ -116,7 +116,7 @@ def write(claims: Sequence[Claim], settings: Settings, out: Path) -> None:
 
 
 def markdown(claims: Sequence[Claim], about: dict[str, Any]) -> str:
-    """What came out, as a page of prose with figures and tables."""
+    """All claims as a Markdown page: sentences, figures and tables."""
     parts = [
         "# The claims about attention, measured\n",
         f"`python train.py diagnose`, {about['seconds']:.0f} s, {about['threads']} threads, torch"
@@ -135,9 +135,9 @@ def markdown(claims: Sequence[Claim], about: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def terminal(claim: Claim) -> list[Any]:
-    """The same of one claim for a terminal: tables, then the sentences."""
-    shown: list[Any] = []
+def terminal_view(claim: Claim) -> list[Any]:
+    """One claim for a terminal: its tables, then its sentences."""
+    parts: list[Any] = []
     for table in claim.tables.values():
         header, rows = _cells(table)
         view = Table(title=f"{claim.name}: {table.title}")
@@ -145,8 +145,8 @@ def terminal(claim: Claim) -> list[Any]:
             view.add_column(name, justify="left" if i < len(table.by) else "right")
         for row in rows:
             view.add_row(*row)
-        shown.append(view)
-    return [*shown, *claim.answers]
+        parts.append(view)
+    return [*parts, *claim.answers]
 
 
 def _cells(summary: Summary) -> tuple[list[str], list[list[str]]]:

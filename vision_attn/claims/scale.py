@@ -13,8 +13,8 @@ from vision_attn.claims.common import (
     Claim,
     Settings,
     Summary,
+    error_bars,
     figure,
-    line,
     span,
 )
 from vision_attn.claims.models import WIDTH, Key, Models
@@ -122,7 +122,7 @@ def _words(raw: pd.DataFrame, settings: Settings) -> tuple[list[str], dict[str, 
             )
         if parts:
             answers.append(f"{text}: {'; '.join(parts)}.")
-    answers.append(_verdict(raw, numbers))
+    answers.append(_independent_words(raw, numbers))
     last = raw[raw["inputs"] == "trained"].pivot_table(index=["K", "seed"], columns="scale",
                                                        values="accuracy")  # fmt: skip
     if len(last):
@@ -141,10 +141,10 @@ def gain_words(gain: Sequence[float]) -> str:
     _, low, high = gain
     if low > 0:
         return "is better"
-    return "is worse" if high < 0 else "makes no difference that these repeats can show"
+    return "is worse" if high < 0 else "makes no difference that can be shown"
 
 
-def _verdict(raw: pd.DataFrame, numbers: dict[str, Any]) -> str:
+def _independent_words(raw: pd.DataFrame, numbers: dict[str, Any]) -> str:
     """Whether independent inputs behave as the text says; the fall of the gradient in numbers."""
     power = {s: numbers[f"independent, scale {s}: exponent of K in the variance"] for s in SCALES}
     grows = abs(power["1"][0] - 1) < 0.1 and abs(power["1/sqrt(K)"][0]) < 0.1
@@ -180,7 +180,7 @@ def _plot(table: pd.DataFrame) -> Any:
         for (inputs, scale), part in table.groupby(["inputs", "scale"], sort=False):
             bare = scale == "1"
             colour = COLOURS[list(marks).index(str(inputs))]
-            line(
+            error_bars(
                 a,
                 part,
                 "K",

@@ -10,15 +10,15 @@ from vision_attn.claims.common import (
     Claim,
     Settings,
     Summary,
+    error_bars,
     figure,
-    line,
     span,
 )
 from vision_attn.claims.models import Key, Models
 from vision_attn.explain.measures import attention_measures
 from vision_attn.stats.intervals import interval
 
-__all__ = ["measure_self", "verdict"]
+__all__ = ["measure_self", "spread_words"]
 
 
 def measure_self(sources: Sequence[Models], settings: Settings) -> Claim:
@@ -62,14 +62,14 @@ def measure_self(sources: Sequence[Models], settings: Settings) -> Claim:
     return Claim("self_weight", question, answers, numbers, tables, plot)
 
 
-def verdict(change: Sequence[float]) -> str:
+def spread_words(change: Sequence[float]) -> str:
     """What the interval of (many heads - one head) says of `several heads spread it`."""
     _, low, high = change
     if high < 0:
         return "more heads do spread it"
     if low > 0:
         return "more heads do not spread it, they put more weight on the token itself"
-    return "these repeats show no effect of the head count"
+    return "no effect of the head count can be shown"
 
 
 def _words(
@@ -91,7 +91,7 @@ def _words(
                 else "less than an even share" if even[2] < 1
                 else "no more than an even share, as far as these repeats show"
             )  # fmt: skip
-            spread = verdict(change)
+            spread = spread_words(change)
             if even[1] <= 1 and change[2] < 0:
                 spread += ", though there is no more than an even share to spread"
             answers.append(
@@ -109,7 +109,7 @@ def _plot(table: pd.DataFrame, tokens: dict[str, int]) -> Any:
         a.set_xscale("log", base=2)
         for i, when in enumerate(("start", "trained")):
             part = table[(table["data"] == data) & (table["when"] == when)]
-            line(a, part, "heads", "self_weight", COLOURS[i], when, marker="os"[i], ms=5)
+            error_bars(a, part, "heads", "self_weight", COLOURS[i], when, marker="os"[i], ms=5)
         a.axhline(1 / n, color="0.5", ls=":", label="even share 1/N")
         a.set_ylim(bottom=0)
         heads = sorted(table["heads"].unique())

@@ -31,7 +31,7 @@ from vision_attn.training.run import check_precision, refusing
 __all__ = ["AnyCLI", "ClassifierCLI", "lightning"]
 
 SEEDS = 2**32
-"""NumPy's; Lightning's own message has no name in it."""
+"""The limit is NumPy's; Lightning's message does not name the option."""
 
 LEAST = {
     "accumulate_grad_batches": 1,
@@ -40,18 +40,18 @@ LEAST = {
     "log_every_n_steps": 0,
     "num_sanity_val_steps": -1,
 }
-"""What Lightning takes without a look, and divides by."""
+"""Least values of what Lightning does not check, and divides by."""
 
 LOGGER = "lightning.pytorch.loggers.CSVLogger"
 
 SEARCHES = ("best", "last", "hpc", "registry")
-"""Words for which Lightning looks for a file itself, and goes on without one."""
+"""Words for which Lightning searches a file, and trains without one."""
 
 
 class ClassifierCLI(LightningCLI):
     """LightningCLI over `Classifier` and `ImageData`.
 
-    Checkpoints are loaded with `weights_only=True`, whatever their origin.
+    Checkpoints of any origin are loaded with `weights_only=True`.
     """
 
     classes: tuple[type[L.LightningModule], type[L.LightningDataModule]] = (Classifier, ImageData)
@@ -59,7 +59,7 @@ class ClassifierCLI(LightningCLI):
 
     def __init__(self, args: Sequence[str]) -> None:
         model, data = self.classes
-        # an argument of callbacks, which else is not text in the saved configuration
+        # callbacks have such arguments; without this the saved configuration cannot be written
         register_type(torch.device, fail_already_registered=False)
         super().__init__(
             model,
@@ -91,9 +91,9 @@ class ClassifierCLI(LightningCLI):
             parser.link_arguments(f"data.{name}", f"{model}.{name}", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Values of the command line, above those of the checkpoint, above the defaults.
+        """The command line comes before the checkpoint, the checkpoint before the defaults.
 
-        Lightning's own warns when the process has a command line, which ours has.
+        Lightning's method would warn about the command line of the process.
         """
         command, *line = args
         for file, content in config_files(line).items():
@@ -122,16 +122,16 @@ class ClassifierCLI(LightningCLI):
             self.config[command].trainer.precision = self.saved.precision
 
     def check_model(self, command: str, typed: Namespace) -> None:
-        """Refuse what the model of a command line cannot be."""
+        """UserError for a model that cannot be used; `typed` are its options without defaults."""
 
     def saved_model(
         self, saved: Checkpoint, typed: Namespace, options: Namespace
     ) -> dict[str, Any]:
-        """The checkpoint's arguments of the model, those of training as they were typed.
+        """Arguments of the model: those of the checkpoint, and typed ones of training.
 
         Args:
-            typed: options of the model that the command line and its files give.
-            options: these and the defaults.
+            typed: options of the model on the command line and in its files.
+            options: the same with the defaults.
         """
         saved.check_classifier()
         rest = typed.as_dict()
@@ -139,10 +139,10 @@ class ClassifierCLI(LightningCLI):
         return saved.merge(rest, set(options.keys()))
 
     def _parse_ckpt_path(self) -> None:
-        """Lightning lays a checkpoint's arguments above what was typed."""
+        """Nothing: Lightning's method would prefer a checkpoint's arguments to typed ones."""
 
     def before_instantiate_classes(self) -> None:
-        """Nothing but tensors and plain values is ever unpickled; no logger, no files."""
+        """Unpickle only tensors and plain values; without a logger write no files."""
         options = self.config[self.subcommand]
         model = locate(options.model.class_path) if self.subclasses else self.classes[0]
         for name in ("optimizer", "lr_scheduler"):  # before Lightning warns of it
@@ -153,7 +153,7 @@ class ClassifierCLI(LightningCLI):
             self.save_config_callback = None
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
-        """A trainer with the precision that was asked; what Lightning cannot make is one line."""
+        """The trainer; a precision that the device does not have is refused."""
         try:
             with refusing():
                 trainer = super().instantiate_trainer(**kwargs)
@@ -163,9 +163,9 @@ class ClassifierCLI(LightningCLI):
         return trainer
 
     def after_instantiate_classes(self) -> None:
-        """Refuse what would fail later, a checkpoint of other data first of all.
+        """Refuse what would fail later, such as a checkpoint of other data.
 
-        Where `val_check_interval` is longer than an epoch, validate at its end.
+        If `val_check_interval` is longer than an epoch, validate at the end of each.
         """
         trainer = self.trainer
         devices = trainer.num_devices * trainer.num_nodes
@@ -198,7 +198,7 @@ class AnyCLI(ClassifierCLI):
     subclasses = True
 
     def check_model(self, command: str, typed: Namespace) -> None:
-        """Only a classifier's predictions have a table, and no shape is set by hand."""
+        """Only a classifier's predictions make a table, and no shape is set by hand."""
         if command == "predict":
             raise UserError("predict writes a classifier's table; call this model from Python")
         for name in SHAPE:
@@ -208,7 +208,7 @@ class AnyCLI(ClassifierCLI):
     def saved_model(
         self, saved: Checkpoint, typed: Namespace, options: Namespace
     ) -> dict[str, Any]:
-        """The same for the class that a checkpoint names, which must be the one typed."""
+        """The same for a class path, which must be that of the checkpoint."""
         path = typed.class_path
         was = saved.hparams.get("_class_path", path)
         if was != path:
@@ -217,7 +217,7 @@ class AnyCLI(ClassifierCLI):
         return {"class_path": path, "init_args": saved.merge(rest, set(options.init_args.keys()))}
 
     def after_fit(self) -> None:
-        """The last measurement in one line, and where the weights are."""
+        """Print the last validation in one line, and where the weights are."""
         values = self.trainer.callback_metrics
         measures = {k: f"{float(v):.4f}" for k, v in values.items() if k.startswith("val_")}
         print(" ".join(f"{k} {v}" for k, v in measures.items()))
@@ -236,7 +236,7 @@ def lightning(args: Sequence[str]) -> int:
 
 
 def _check_ranges(options: Namespace) -> None:
-    """Refuse numbers that Lightning would take and fail on later."""
+    """Refuse numbers that Lightning accepts and fails on later."""
     seed = options.get("seed_everything")
     if isinstance(seed, int) and not 0 <= seed < SEEDS:
         raise UserError(f"seed_everything is {seed}; wanted 0 to {SEEDS - 1}")
@@ -247,7 +247,7 @@ def _check_ranges(options: Namespace) -> None:
 
 
 def _checkpoint(path: str | None, command: str) -> Checkpoint | None:
-    """The checkpoint of a command line; `fit` alone can begin without one."""
+    """The checkpoint of a command line; only `fit` can start without one."""
     if path is None:
         if command != "fit":
             raise UserError(f"{command} has no weights to measure; give --ckpt_path CHECKPOINT")

@@ -114,7 +114,7 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
 
 def diagnose(about: str, args: Sequence[str]) -> int:
     """Measure the claims about attention."""
-    from vision_attn.claims.run import FULL, QUICK, check_out, terminal, write
+    from vision_attn.claims.run import FULL, QUICK, check_out, terminal_view, write_claims
     from vision_attn.claims.run import diagnose as measure
     from vision_attn.data.sources import DataConfig, load
 
@@ -131,8 +131,8 @@ def diagnose(about: str, args: Sequence[str]) -> int:
     source.tell()
     with console.status("diagnose") as status:
         claims = measure(
-            source, settings, tell=status.update, show=lambda c: console.print(*terminal(c))
+            source, settings, tell=status.update, show=lambda c: console.print(*terminal_view(c))
         )
-    write(claims, settings, out)
+    write_claims(claims, settings, out)
     console.print(f"figures, tables and diagnose.md are in {out}", soft_wrap=True)
     return 0

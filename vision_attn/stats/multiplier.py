@@ -1,7 +1,7 @@
 """Where two learning curves reach each other: how many times the data, and the size they cross at.
 
-Both are read between measured sizes and never beyond them. What lies beyond is a bound: infinity
-for 'not up to the largest size', zero for 'below the smallest'.
+Both are interpolated between measured sizes, never beyond them. Beyond them there is only a bound:
+infinity for 'not up to the largest size', zero for 'below the smallest'.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ def data_multiplier(
     """How many times the images of `a` the model `b` needs for the same test error.
 
     Logarithm of error against logarithm of n, joined by straight lines between the measured sizes.
-    A curve that rises somewhere by chance is replaced by the nearest one that does not (isotonic
-    least squares), so that each error is reached at one size. The 95 % interval is made from
+    A curve that rises somewhere by chance is replaced by the nearest falling one (isotonic least
+    squares), so that each error belongs to one size. The 95 % interval is made from
     resampled draws (`resample_means`), both models by the same weights.
 
     Returns:
@@ -38,12 +38,12 @@ def data_multiplier(
         return pd.DataFrame(columns=columns)
     (at, of_a), (sizes, of_b) = ((n, np.log(errors)) for n, errors in (curves[a], curves[b]))
     draws = len(of_a)
-    point = _reached(sizes, falling(of_a.mean(0)[None]), falling(of_b.mean(0)[None]))[0]
+    point = _sizes_at(sizes, falling(of_a.mean(0)[None]), falling(of_b.mean(0)[None]))[0]
     low = high = np.full(len(at), np.nan)
     if draws > 1:
         both = np.concatenate([of_a, of_b], 1)
         means = resample_means(both, resamples, np.random.default_rng(seed))
-        sizes_of_b = _reached(sizes, falling(means[:, : len(at)]), falling(means[:, len(at) :]))
+        sizes_of_b = _sizes_at(sizes, falling(means[:, : len(at)]), falling(means[:, len(at) :]))
         low, _, high = _quantiles(sizes_of_b)
         # of 'not within the data' the least that it says
         low, high = np.minimum(low, sizes[-1]), np.where(high == 0, sizes[0], high)
@@ -60,7 +60,7 @@ def data_multiplier(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _reached(sizes: Floats, levels: Floats, curves: Floats) -> Floats:
+def _sizes_at(sizes: Floats, levels: Floats, curves: Floats) -> Floats:
     """Size at which each falling curve comes down to each level.
 
     sizes (S,), levels (R, T), curves (R, S) -> (R, T); 0 where the curve begins below the level,
@@ -128,10 +128,10 @@ def crossing(
         ahead, (leader, chaser) = -ahead, (b, a)
     draws = len(ahead)
     if draws < 2:
-        return Crossing(leader, chaser, tuple(shared), float(_met(sizes, ahead)[0]), count=1)
-    met = _met(sizes, resample_means(ahead, resamples, np.random.default_rng(seed)))
-    low, median, high = (float(q) for q in _quantiles(met))
-    none, reached = np.isinf(met).mean(), ((met > 0) & np.isfinite(met)).mean()
+        return Crossing(leader, chaser, tuple(shared), float(_crossings(sizes, ahead)[0]), count=1)
+    meets = _crossings(sizes, resample_means(ahead, resamples, np.random.default_rng(seed)))
+    low, median, high = (float(q) for q in _quantiles(meets))
+    none, reached = np.isinf(meets).mean(), ((meets > 0) & np.isfinite(meets)).mean()
     shares = float(none), float(reached)
     return Crossing(leader, chaser, tuple(shared), median, low, high, *shares, draws)
 
@@ -145,7 +145,7 @@ def _quantiles(values: Floats) -> list[Floats]:
     ]
 
 
-def _met(sizes: Floats, ahead: Floats) -> Floats:
+def _crossings(sizes: Floats, ahead: Floats) -> Floats:
     """Last size at which each row of differences (R, S) goes under zero to stay: (R,)."""
     behind = ahead < 0
     stays = np.flip(np.logical_and.accumulate(np.flip(behind, 1), 1), 1).sum(1)

@@ -52,12 +52,12 @@ class PowerLaw:
     Args:
         a, b, c: none negative, c no larger than the smallest error.
         b_low, b_high: 95 % interval of the exponent; see `source`.
-        forecast: one entry a held-out size.
+        forecast: one entry for each size left out of the fit.
         sizes: sizes that the law was fitted to.
         draws: count of draws.
         source: where the intervals come from: `draws`, or with one draw `residuals`, the scatter
-            of the sizes about the law, which holds only if the law does.
-        resampled: (R, 3), a, b and c of each resample.
+            of the sizes about the law, which is right only if the law is.
+        samples: (R, 3), a, b and c of each resample.
     """
 
     a: float
@@ -69,7 +69,7 @@ class PowerLaw:
     sizes: tuple[int, ...]
     draws: int
     source: str
-    resampled: Floats = field(repr=False)
+    samples: Floats = field(repr=False)
 
     @property
     def held_out(self) -> tuple[int, ...]:
@@ -101,10 +101,10 @@ def fit_law(
     Args:
         sizes: (S,).
         errors: (draws, S) or (S,), each above 0.
-        weights: (S,) of the squared misses; by default 1 / error^2, which counts misses relative
-            to the error, since the spread between draws goes about with it.
-        hold_out: so many of the largest sizes are kept from the fit and forecast. Zero uses all.
-        resamples: refits that the intervals are made from; see `resample_means`.
+        weights: (S,) of the squared misses; by default 1 / error^2, since the spread between draws
+            is about proportional to the error.
+        hold_out: number of the largest sizes that are left out of the fit and forecast; 0 fits all.
+        resamples: number of refits for the intervals; see `resample_means`.
         seed: of the resamples.
 
     Raises:
@@ -151,7 +151,7 @@ def _law(fits: Floats, n: float | Floats) -> Floats:
 def _resamples(
     y: Floats, fitted: Floats, resamples: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats, str]:
-    """Mean curves (R, S) as other draws could have given them, a factor of noise (R,), a source.
+    """Mean curves (R, S) that other draws could give, a factor of noise (R,), a source.
 
     On logarithms, so that no resampled error is negative. The factor is the noise of a mean at
     a further size, from the spread pooled over the sizes.
@@ -173,9 +173,9 @@ def _resamples(
 
 
 def least_squares(x: Floats, y: Floats, w: Floats) -> Floats:
-    """a, b and c of one curve by scipy, begun at the best exponent of a grid.
+    """a, b and c of one curve by scipy, from the best exponent of a grid.
 
-    So that it ends in the global least, not in a local one.
+    With this start it ends in the global minimum, not in a local one.
 
     Args:
         x: (S,) sizes.

@@ -1,11 +1,11 @@
-"""Resampled mean curves of a few draws, and the table of draws that they are made from.
+"""Resampled mean curves of a few draws, and the table of draws for them.
 
 Choosing 3 draws out of 3 with replacement gives 10 different means, whose spread is too narrow:
 intervals from it miss the truth far too often (tests/benchmarks/coverage.py measures it). So the
 deviations of the draws from their mean are weighted by normal numbers (the wild bootstrap of Wu
 1986) and divided by an independent chi, which makes each linear function of the curve exactly
-Student's t with D - 1 degrees of freedom, whatever ties the sizes of one draw together (subsets
-are nested, so they are tied) and whatever ties two models together (they share the images).
+Student's t with D - 1 degrees of freedom, whatever the correlation between sizes of one draw
+(subsets are nested) and between two models (they share the images).
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,7 @@ def draws_of(runs: pd.DataFrame, models: Sequence[str]) -> dict[str, tuple[Float
     """Sizes (S,) and test errors (D, S) of each model, from the same D draws; seeds averaged.
 
     While a study is still running, some cells are missing. The largest complete block of
-    (model, size) x draws is taken; on a tie, the one with more draws. Nothing where a model has no
-    run.
+    (model, size) x draws is taken; on a tie, the one with more draws. Empty if a model has no run.
     """
     runs = runs[runs["model"].isin(models)].assign(error=lambda t: 1 - t["test_acc"].astype(float))
     table = runs.pivot_table(index="draw", columns=["model", "size"], values="error")
@@ -44,7 +43,7 @@ def draws_of(runs: pd.DataFrame, models: Sequence[str]) -> dict[str, tuple[Float
 
 
 def resample_means(values: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """Means as other draws could have given them, from those of D draws.
+    """Means that other draws could give, from those of D draws.
 
     Args:
         values: (D, S), one row a draw, D at least 2.

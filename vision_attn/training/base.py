@@ -1,4 +1,4 @@
-"""What all modules in training share: weighted means, AdamW by updates, going on after a stop."""
+"""Base classes of the LightningModules: weighted means, AdamW by updates, resuming."""
 
 import math
 from typing import Any
@@ -19,9 +19,9 @@ __all__ = ["Optimised", "Supervised", "WeightedMean"]
 
 
 class WeightedMean(Metric):
-    """Mean of values by weight, over batches and processes; a value that is not finite shows.
+    """Weighted mean over batches and processes; NaN and infinity are kept.
 
-    torchmetrics' own MeanMetric drops the weights where it lets a NaN through.
+    torchmetrics' MeanMetric ignores the weights if it is told to keep NaN.
     """
 
     total: Tensor
@@ -33,23 +33,23 @@ class WeightedMean(Metric):
         self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
 
     def update(self, value: Tensor, weight: float) -> None:
-        """Count a value, 0-dimensional, `weight` times."""
-        # a model in half precision takes its metrics along, and half cannot count
+        """Add a value, 0-dimensional, with its weight."""
+        # a model in half precision converts its metrics too, and half cannot count
         wide = torch.promote_types(value.dtype, torch.float32)
         self.total = self.total.to(wide) + value.detach().to(wide) * weight
         self.weight = self.weight.to(wide) + weight
 
     def compute(self) -> Tensor:
-        """The mean; NaN of nothing."""
+        """The mean; NaN without values."""
         return self.total / self.weight
 
 
 class Optimised(L.LightningModule):
     """A LightningModule that trains `self.model` by its hyperparameters lr, weight_decay, warmup.
 
-    Norms, biases and what the model's `no_weight_decay` names are not decayed. A subclass saves the
-    three hyperparameters, and tells `note_loss` each training loss. One that saves `ema` too has
-    its weights averaged.
+    Norms, biases and the parameters in the model's `no_weight_decay` are not decayed. A subclass
+    saves the three hyperparameters and calls `note_loss` with each training loss. With a
+    hyperparameter `ema` the weights are averaged.
     """
 
     model: nn.Module
@@ -58,36 +58,36 @@ class Optimised(L.LightningModule):
         super().__init__()
         self.train_loss, self.val_loss, self.test_loss = (WeightedMean() for _ in range(3))
         self._stopped: dict[str, Any] = {}
-        self._unit = 0  # images that count once in the epoch's mean
+        self._unit = 0  # images of weight 1 in the epoch's mean
 
     def configure_callbacks(self) -> list[WeightEMA]:
-        """The average of the weights, where there is one, whoever made the trainer."""
+        """The average of the weights, if `ema` asks for it, in any trainer."""
         decay = self.hparams.get("ema")
         return [] if decay is None else [WeightEMA(decay)]
 
     def note_loss(self, loss: Tensor, batch: int) -> Tensor:
-        """The loss as it came, counted for the epoch's mean."""
-        if not self._unit:  # of equal batches each counts once: the sum of their losses is exact
+        """Add a training loss to the mean of the epoch; returns it unchanged."""
+        if not self._unit:  # equal batches have weight 1, so the sum of their losses is exact
             alone = self._trainer is None or self._trainer.world_size == 1
             self._unit = batch if alone else 1
         self.train_loss.update(loss, batch / self._unit)
         return loss
 
     def log_loss(self, part: str, loss: Tensor, batch: int) -> None:
-        """Count a validation or test loss of `batch` images and log its mean over all of them."""
+        """Add a validation or test loss of `batch` images and log the mean over all images."""
         mean = self.val_loss if part == "val" else self.test_loss
         mean.update(loss, batch)
         self.log(f"{part}_loss", mean, on_epoch=True, batch_size=batch)
 
     def on_train_epoch_end(self) -> None:
-        """One row of the log an epoch, however few its batches; none when taken up at its end."""
+        """One row of the log an epoch, also of one batch; none if training resumes at its end."""
         if self.train_loss.weight:
             self.log("train_loss", self.train_loss.compute())
             self.train_loss.reset()
         self._unit = 0
 
     def configure_optimizers(self) -> Any:
-        """AdamW in two groups, and a rate that is stepped once an update."""
+        """AdamW in two groups, and a learning rate that changes with each update."""
         skip: set[str] = getattr(self.model, "no_weight_decay", set)()
         groups = param_groups_weight_decay(
             self.model, self.hparams["weight_decay"], no_weight_decay_list=skip
@@ -97,9 +97,9 @@ class Optimised(L.LightningModule):
         trainer = self.trainer
         for name in ("max_epochs", "max_steps", "limit_train_batches"):
             if getattr(trainer, name) == 0:
-                raise UserError(f"trainer.{name} is 0, with which fit makes no update; raise it")
-        # the number of updates is asked at the start of training only: Lightning makes the loader
-        # to tell it, and one that is made before a checkpoint's state is in begins anew
+                raise UserError(f"trainer.{name} is 0, so fit would make no update; raise it")
+        # the number of updates is only known in on_train_start: asking for it makes the loader, and
+        # a loader that is made before a checkpoint's state is loaded starts from the beginning
         schedule = self._schedule(optimizer, steps=2)
         return {
             "optimizer": optimizer,
@@ -107,7 +107,7 @@ class Optimised(L.LightningModule):
         }
 
     def _schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> CosineLRScheduler:
-        """Warm-up and cosine over the updates, to the rate of the hyperparameters."""
+        """Warm-up and cosine over `steps` updates, with the hyperparameters' peak rate."""
         lr = self.hparams["lr"]
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] = lr
@@ -121,9 +121,9 @@ class Optimised(L.LightningModule):
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """What training goes on from beside Lightning's own: random numbers, the epoch's loss.
+        """Add what resuming needs beside Lightning's own state: random numbers, the epoch's loss.
 
-        A file of weights alone holds the average too; Lightning asks no callback for it.
+        A file of weights alone has the average too; for these Lightning does not call callbacks.
         """
         checkpoint["precision"] = self.trainer.precision
         cuda = self.device.type == "cuda"
@@ -138,27 +138,26 @@ class Optimised(L.LightningModule):
                 callback.on_save_checkpoint(self.trainer, self, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """A run that goes on for longer follows the schedule of its new length."""
+        """A resumed run with a new length follows the schedule of that length."""
         if "lr_schedulers" in checkpoint:
-            checkpoint["lr_schedulers"] = []  # it holds the old length, after which the rate is 0
+            checkpoint["lr_schedulers"] = []  # of the old length, after which the rate is 0
         self._stopped = checkpoint.get("stopped", {})
         if self._trainer is None or not self._trainer.training:
             return
         was, now = checkpoint["hyper_parameters"]["weight_decay"], self.hparams["weight_decay"]
-        if (was == 0) != (now == 0):  # timm makes other groups of parameters then
+        if (was == 0) != (now == 0):  # then timm makes other groups of parameters
             raise UserError(f"weight_decay was {was}; training cannot go on with {now}")
         if self.hparams.get("ema") is None and "current_model_state" in checkpoint:
             checkpoint["state_dict"] = checkpoint["current_model_state"]  # the average ends here
         self._reopen(checkpoint["loops"]["fit_loop"])
 
     def _reopen(self, loop: dict[str, Any]) -> None:
-        """Undo Lightning's count of an epoch that it would not take up rightly.
+        """Correct Lightning's count of epochs, with which batches would be skipped.
 
-        One that was cut short, by max_steps or a stop, is counted as done: its last batches would
-        be left out. One that is done is counted a second time where max_steps is the aim: the next
-        would be left out.
+        An epoch that max_steps or a stop cut short is counted as done, so its last batches would be
+        skipped. With max_steps a finished epoch is counted twice, so the next one would be skipped.
         """
-        if not loop["state_dict"].get("combined_loader"):  # a loader that cannot go on
+        if not loop["state_dict"].get("combined_loader"):  # a loader that cannot resume
             return
         batch, epoch = loop["epoch_loop.batch_progress"], loop["epoch_progress"]
         whole, counted = batch["is_last_batch"], epoch["current"]["processed"]
@@ -168,7 +167,7 @@ class Optimised(L.LightningModule):
             count["processed"] = count["completed"] = count["started"] - 1
 
     def on_train_start(self) -> None:
-        """Rate and decay of the hyperparameters, whatever a checkpoint or a callback left."""
+        """Rate and decay from the hyperparameters, not from a checkpoint or a callback."""
         if isinstance(self.lr_schedulers(), Scheduler):
             (optimizer,), (config,) = self.trainer.optimizers, self.trainer.lr_scheduler_configs
             for group, decay in zip(optimizer.param_groups, self._decays, strict=True):
@@ -176,7 +175,7 @@ class Optimised(L.LightningModule):
             steps = self.trainer.estimated_stepping_batches
             if math.isinf(steps):
                 raise UserError(
-                    "trainer.max_epochs is -1 and there is no max_steps; the rate needs one"
+                    "trainer.max_epochs is -1 without max_steps; the rate needs one of them"
                 )
             schedule = self._schedule(optimizer, int(steps))
             config.scheduler = schedule  # type: ignore[assignment]
@@ -188,14 +187,14 @@ class Optimised(L.LightningModule):
             torch.set_rng_state(stopped["rng"].cpu())
             if stopped["cuda_rng"] is not None and self.device.type == "cuda":
                 torch.cuda.set_rng_state(stopped["cuda_rng"].cpu(), self.device)
-            if self.trainer.world_size == 1:  # of several processes it is the first one's alone
+            if self.trainer.world_size == 1:  # with several processes it is the first one's only
                 total, weight = (t.to(self.device) for t in stopped["train_loss"])
                 if weight:
                     self.train_loss.update(total, 1)
                     self.train_loss.weight, self._unit = weight, stopped["unit"]
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        """timm's schedulers are told the number of updates made; a callback may bring another."""
+        """timm's schedulers take the number of updates; a callback may install another kind."""
         if isinstance(scheduler, Scheduler):
             scheduler.step_update(self.global_step)
         else:
@@ -206,7 +205,7 @@ class Supervised(Optimised):
     """Cross-entropy on labels (B,) or (B, h, w); logs `train_loss`, `{val,test}_loss` and metrics.
 
     Args:
-        metrics: by the names that are logged after `val_` and `test_`; they take logits and labels.
+        metrics: of logits and labels, by the names that are logged after `val_` and `test_`.
     """
 
     def __init__(self, metrics: MetricCollection) -> None:
@@ -214,7 +213,7 @@ class Supervised(Optimised):
         self.val_metrics, self.test_metrics = metrics.clone("val_"), metrics.clone("test_")
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Mean loss of a batch; labels may be shares (B, classes) too, as after mixup."""
+        """Mean loss of a batch; labels may also be shares (B, classes), as after mixup."""
         x, y = batch
         loss = F.cross_entropy(self(x), y, label_smoothing=self.hparams["label_smoothing"])
         return self.note_loss(loss, len(x))
@@ -224,7 +223,7 @@ class Supervised(Optimised):
         self._evaluate("val", self.val_metrics, batch)
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        """Loss and metrics on whatever images are given."""
+        """Loss and metrics on the images of a test loader."""
         self._evaluate("test", self.test_metrics, batch)
 
     def _evaluate(self, part: str, metrics: MetricCollection, batch: tuple[Tensor, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The one reader of checkpoint files: nothing but tensors and plain values is ever unpickled."""
+"""The one reader of checkpoint files; only tensors and plain values are unpickled."""
 
 from collections.abc import Set
 from dataclasses import dataclass, fields
@@ -24,11 +24,15 @@ _TRAINING = {*LossWeights._fields, *(f.name for f in fields(OptimConfig))}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a Lightning checkpoint holds.
+    """The content of a Lightning checkpoint.
 
-    hparams: arguments of its LightningModule; weights: its state_dict; data: the state of its
-    ImageData or SceneData, empty without one; precision: that of its training, None in old files;
-    resumable: whether training can go on from it.
+    Args:
+        path: the file.
+        hparams: arguments of its LightningModule.
+        weights: its state_dict.
+        data: state of its ImageData or SceneData, empty without one.
+        precision: of its training, None in old files.
+        resumable: whether training can go on from it.
     """
 
     path: Path
@@ -39,7 +43,7 @@ class Checkpoint:
     resumable: bool
 
     def check_classifier(self) -> None:
-        """Refuse what is no `Classifier` on `ImageData`, with its normalisation."""
+        """UserError unless it is a `Classifier` on `ImageData`, with its normalisation."""
         wanted = ("name", "img_size", "in_chans", "num_classes")
         missing = [key for key in wanted if key not in self.hparams]
         if missing:
@@ -54,7 +58,7 @@ class Checkpoint:
             )
 
     def merge(self, typed: dict[str, Any], takes: Set[str]) -> dict[str, Any]:
-        """Saved arguments of the names in `takes`, below those of training that were typed.
+        """The saved arguments named in `takes`, with the typed ones of training in their place.
 
         Raises:
             UserError: a typed argument that would build another model.
@@ -66,7 +70,7 @@ class Checkpoint:
         return {k: _plain(v) for k, v in {**saved, **training}.items()}
 
     def check_same(self, typed: dict[str, Any], saved: dict[str, Any], prefix: str = "") -> None:
-        """Refuse a typed argument that would build another model than the one that was saved."""
+        """UserError if a typed argument would build another model than the saved one."""
         for key, value in typed.items():
             if _plain(value) != _plain(saved.get(key)):
                 was = repr(saved[key]) if key in saved else "as by default"
@@ -79,7 +83,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read a file that `fit`, or `compare` with checkpoints, wrote.
 
     Raises:
-        UserError: a file that is no checkpoint, or one whose model would load another file.
+        UserError: not a checkpoint, or a model that would load another file.
     """
     if not path.is_file():
         raise UserError(f"{path} is no file; wanted a checkpoint")
@@ -88,7 +92,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         hparams, weights = dict(saved["hyper_parameters"]), dict(saved["state_dict"])
         states = [v for k, v in saved.items() if k.endswith(("ImageData", "SceneData"))]
         data = dict(states[0]) if states else {}
-    except Exception as e:  # whatever a file of another kind makes torch raise
+    except Exception as e:  # torch raises many kinds on a file that is not its own
         raise UserError(
             f"{path} is no checkpoint of this program ({type(e).__name__}); give one of `fit`,"
             " or of `compare --checkpoint true`"
@@ -96,8 +100,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     names = weight_sources(hparams)
     if names:
         raise UserError(
-            f"{path}: its model's argument {names[0]} would load another file; a checkpoint has"
-            " all weights of its own, and no such argument is taken from one"
+            f"{path}: its model's argument {names[0]} would load another file; a checkpoint holds"
+            " all of its weights, so this argument is not accepted"
         )
     return Checkpoint(
         path, hparams, weights, data, saved.get("precision"), "optimizer_states" in saved

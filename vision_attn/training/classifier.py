@@ -1,4 +1,4 @@
-"""The LightningModule of a classifier: cross-entropy, overall accuracy; the table it predicts."""
+"""The LightningModule of a classifier, and the CSV file of its predictions."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -46,7 +46,7 @@ class Classifier(Supervised):
     ) -> None:
         config = OptimConfig(**optim)
         config.check()
-        # micro: torchmetrics' own default is the mean over classes, which is another number
+        # micro: the default of torchmetrics is the mean over classes, which is another number
         accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
         super().__init__(MetricCollection({"acc": accuracy}))
         self.save_hyperparameters()
@@ -92,7 +92,7 @@ class PredictionsCSV(BasePredictionWriter):
         data: ImageData = trainer.datamodule  # type: ignore[attr-defined]
         source = data.source
         p = torch.cat(list(predictions)).float().cpu()
-        n = len(p)  # the first ones, where there is a limit
+        n = len(p)  # with a limit, the first images only
         table = pd.DataFrame(p.numpy(), columns=[f"p_{c}" for c in source.classes])
         table.insert(0, "predicted", [source.classes[i] for i in p.argmax(1)])
         table.insert(0, "label", [source.classes[i] for i in source.test_labels[:n]])

@@ -1,4 +1,4 @@
-"""Set prediction in training (Carion et al. 2020): losses after every layer, mAP, a right count."""
+"""Training of set prediction (Carion et al. 2020): losses of every layer, mAP, count."""
 
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ class Detector(Optimised):
     """A `SetPredictor` in training; logs train_loss and {val,test}_{loss,map,map50,count} an epoch.
 
     `map` is COCO's mean average precision over IoU 0.5 to 0.95, `map50` that at 0.5; `count` is the
-    share of images with as many queries that answer a thing as there are things. The training loss
+    share of images with the right number of detections. The training loss
     is the sum over decoder layers of `set_loss`.
 
     Args:
@@ -102,7 +102,7 @@ class Detector(Optimised):
         self.count.reset()
 
     def _of_all_processes(self) -> list[tuple[Targets, Targets]]:
-        """Answers and targets; torchmetrics gathers lists of equal length only."""
+        """Answers and targets of all processes; torchmetrics only gathers lists of equal length."""
         mine, self._answers = self._answers, []
         if self.trainer.world_size == 1:
             return mine
@@ -111,7 +111,7 @@ class Detector(Optimised):
         return [answers for of_one in every for answers in of_one]
 
     def predict_step(self, batch: tuple[Tensor, Targets], batch_idx: int) -> Targets:
-        """For each image the things found: boxes (n, 4), scores (n,), labels (n,)."""
+        """The detections of each image: boxes (n, 4), scores (n,), labels (n,)."""
         return detections(*self(batch[0]))
 
 

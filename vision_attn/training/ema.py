@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights, measured and saved in their place (Polyak 1992)."""
+"""Exponential moving average of the weights, evaluated and saved in their place (Polyak 1992)."""
 
 from functools import partial
 from typing import Any
@@ -13,8 +13,9 @@ __all__ = ["WeightEMA", "average"]
 def average(mean: Tensor, new: Tensor, count: Tensor, decay: float) -> Tensor:
     """`d mean + (1 - d) new` with d = min(decay, (1 + count) / (10 + count)); shapes as they are.
 
-    The lower d of the first updates forgets the start, else most of a short run's average. Whole
-    numbers, such as an index or batch norm's count, are not averaged: the new ones stand.
+    The lower d of the first updates removes the initial weights, which would dominate the average
+    of a short run. Integers, such as an index or batch norm's count, are not averaged: the new
+    value is returned.
 
     Args:
         count: updates averaged so far, 0-dimensional.
@@ -28,11 +29,11 @@ def average(mean: Tensor, new: Tensor, count: Tensor, decay: float) -> Tensor:
 class WeightEMA(WeightAveraging):
     """Lightning's weight averaging with `average`, after every update, of buffers too.
 
-    Validation sees the average, and so does everything after training: the module then holds it. A
-    checkpoint has it as its weights; what training goes on from is beside it.
+    Validation uses the average. After training the module's weights are the average. A checkpoint
+    stores it as the weights, and the weights to resume from beside it.
 
     Args:
-        decay: d of a long run, 0 to under 1; the average reaches over about 1 / (1 - d) updates.
+        decay: d of a long run, 0 to under 1; the average spans about 1 / (1 - d) updates.
     """
 
     def __init__(self, decay: float) -> None:
@@ -41,6 +42,6 @@ class WeightEMA(WeightAveraging):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Only training takes the average up again; to test, its weights are loaded already."""
+        """Resume the average in training only; for a test its weights are already loaded."""
         if trainer.training:
             super().on_load_checkpoint(trainer, pl_module, checkpoint)

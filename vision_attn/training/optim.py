@@ -1,4 +1,4 @@
-"""AdamW, and a rate that warms up and falls as a cosine over the real number of updates."""
+"""Settings of training: AdamW with warm-up and a cosine, memory format, compilation, averaging."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class OptimConfig:
         channels_last: memory format of images and kernels.
         compile: torch.compile the model.
         ema: decay of the average of the weights that is measured and saved, see `WeightEMA`; null
-            is off: the weights themselves.
+            takes the weights themselves.
     """
 
     lr: float = 1e-3
@@ -32,7 +32,7 @@ class OptimConfig:
     ema: float | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before any work begins."""
+        """Raise UserError on values out of range, before any work starts."""
         for name, fits, wanted in (
             ("lr", lambda v: 0 < v < math.inf, "a number above 0"),
             ("weight_decay", lambda v: 0 <= v < math.inf, "0 or more"),

@@ -1,4 +1,4 @@
-"""One configured run, one result: train, then measure train, validation and test images once."""
+"""One configured run, one result: train, then evaluate train, validation and test images once."""
 
 import logging
 import math
@@ -37,7 +37,7 @@ class RunConfig:
         size: training images; None is all.
         draw, seed: which subset, and which initialisation and order.
         steps: updates.
-        rows: how often in a run the log is written and validation measured.
+        rows: number of log rows and of validations in a run.
         select: `last`, the weights of the last update; `best`, those of the lowest validation loss.
         control: `permuted`, pixels in another, fixed order; `shuffled`, training labels at random.
     """
@@ -69,12 +69,14 @@ def run(
     finish: Callable[[Classifier, ImageData], dict[str, Any]] | None = None,
     progress: Callable[[int, int], None] = lambda step, steps: None,
 ) -> dict[str, Any]:
-    """Train and measure; writes metrics.csv (and last.ckpt when asked for) under `out`.
+    """Train and evaluate; writes metrics.csv (and last.ckpt when asked for) under `out`.
 
-    Returns plain values for result.json; without `test`, as when tuning, the test images are not
-    looked at and have no values. What `finish` makes of the trained model is added.
+    Returns plain values for result.json, and those that `finish` returns for the trained model.
+    Without `test`, as in tuning, the test images are not used and have no values.
 
-    Raises whatever training raises, and a FloatingPointError when the loss is no longer finite.
+    Raises:
+        FloatingPointError: the loss is no longer finite.
+        Exception: any error of training.
     """
     with quiet():
         seed = config.draw * 1000 + config.seed
@@ -158,22 +160,22 @@ def run(
     }
 
 
-def check_precision(asked: str, trainer: L.Trainer | None = None) -> None:
-    """Refuse what the device of the trainer, or of a study's runs, cannot give.
+def check_precision(precision: str, trainer: L.Trainer | None = None) -> None:
+    """Refuse a precision that the device of the trainer, or of a study's runs, does not have.
 
-    Lightning takes bf16-mixed for 16-mixed on a CPU, and torch emulates bf16 on an old GPU.
+    On a CPU Lightning replaces 16-mixed by bf16-mixed, and on an old GPU torch emulates bf16.
 
     Raises:
-        UserError: naming what was asked and the device.
+        UserError: names the precision and the device.
     """
     if trainer is None:
         with refusing():
-            trainer = L.Trainer(precision=asked, devices=1, logger=False)  # type: ignore[arg-type]
+            trainer = L.Trainer(precision=precision, devices=1, logger=False)  # type: ignore[arg-type]
     device, bf16 = trainer.strategy.root_device.type, trainer.precision.startswith("bf16")
     emulated = device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
-    if bf16 and (emulated or not str(asked).startswith("bf16")):
+    if bf16 and (emulated or not str(precision).startswith("bf16")):
         raise UserError(
-            f"precision {asked} cannot be had on this {device}; choose"
+            f"precision {precision} is not available on this {device}; choose"
             f" {'16-mixed' if emulated else 'bf16-mixed'} or 32-true"
         )
 
@@ -187,16 +189,16 @@ def evaluate(trainer: L.Trainer, module: Classifier, loader: DataLoader[Any]) ->
 
 
 class _Watch(Callback):
-    """Tells the step now and then, and logs passes over the data as `epoch`."""
+    """Reports the step twice a second, and logs passes over the data as `epoch`."""
 
     def __init__(self, progress: Callable[[int, int], None], batches_per_pass: float) -> None:
         self.progress, self.batches_per_pass = progress, batches_per_pass
-        self.told = 0.0
+        self.reported = 0.0
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any, **__: Any) -> None:
         now = time.monotonic()
-        if now - self.told > 0.5:
-            self.told = now
+        if now - self.reported > 0.5:
+            self.reported = now
             self.progress(trainer.global_step, int(trainer.max_steps))
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -208,7 +210,7 @@ class _Watch(Callback):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Lightning's advice on hardware and worker counts, once a run, would bury the progress."""
+    """Without Lightning's advice on hardware and workers, which would hide the progress."""
     loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
     levels = [log.level for log in loggers]
     for log in loggers:
@@ -224,7 +226,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What keeps Lightning from making a trainer is a UserError."""
+    """Raise Lightning's errors in making a trainer as UserError."""
     with quiet():
         try:
             yield

@@ -21,7 +21,7 @@ Targets = list[dict[str, Tensor]]
 
 
 class LossWeights(NamedTuple):
-    """What class, L1 distance of boxes and generalised IoU count; and 'nothing' as a class."""
+    """Weights of class, L1 distance of boxes and generalised IoU; and of 'nothing' as a class."""
 
     label: float = 1.0
     l1: float = 5.0
@@ -42,7 +42,7 @@ class SetLoss(NamedTuple):
 def match(
     logits: Tensor, boxes: Tensor, targets: Targets, weights: LossWeights | None = None
 ) -> list[tuple[Tensor, Tensor]]:
-    """The cheapest one-to-one assignment of queries to objects, for each image.
+    """The one-to-one assignment of queries to objects with the lowest cost, for each image.
 
     A pair costs `-label * p(class) + l1 * |box - box'|_1 - giou * GIoU(box, box')`.
 
@@ -95,13 +95,13 @@ def set_loss(
     image = torch.cat([torch.full_like(q, i) for i, (q, _) in enumerate(pairs)])
     query = torch.cat([q for q, _ in pairs])
     wanted = torch.full(logits.shape[:2], logits.shape[2] - 1, device=logits.device)
-    held = list(zip(targets, (objects for _, objects in pairs), strict=True))
-    wanted[image, query] = torch.cat([t["labels"][o] for t, o in held])
+    assigned = list(zip(targets, (objects for _, objects in pairs), strict=True))
+    wanted[image, query] = torch.cat([t["labels"][o] for t, o in assigned])
     share = logits.new_ones(logits.shape[2])
     share[-1] = w.nothing
     label = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), share)
     mine = boxes[image, query]
-    theirs = torch.cat([t["boxes"][o] for t, o in held]).to(boxes.dtype)
+    theirs = torch.cat([t["boxes"][o] for t, o in assigned]).to(boxes.dtype)
     count = max(len(query), 1)
     l1 = (mine - theirs).abs().sum() / count
     giou = _giou_loss(mine, theirs).sum() / count
@@ -109,10 +109,10 @@ def set_loss(
 
 
 def detections(logits: Tensor, boxes: Tensor, *, every: bool = False) -> Targets:
-    """What the answers say is there: for each image boxes (n, 4), scores (n,), labels (n,).
+    """The objects that the answers name: for each image boxes (n, 4), scores (n,), labels (n,).
 
-    A query counts where no class, 'nothing' among them, is likelier than its own. With `every` all
-    queries count, each with its likeliest thing: average precision ranks them by score.
+    A query counts if its most probable class is not 'nothing'. With `every` all queries count, each
+    with its most probable object: average precision ranks them by score.
     """
     p = logits.softmax(-1)
     score, label = p[..., :-1].max(-1)
