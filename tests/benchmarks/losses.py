@@ -6,7 +6,7 @@
 By accuracy: points that the second model is behind the first, and the ratio of their errors. By
 loss: its test loss above that of the first, test minus train loss likewise, and how far the
 validation loss of each has risen from its lowest row of the log. Mean and 95 % t interval over
-draws, paired; then the change from a size to another, as a difference, or as a factor for the ratio.
+draws, paired; then the change from a size to another, as a difference, of the ratio a factor.
 """
 
 import argparse
