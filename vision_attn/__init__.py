@@ -1,4 +1,4 @@
-"""Self-attention on images: blocks to reuse, and a fair comparison of attention with a CNN.
+"""Self-attention on images: blocks to reuse, and a comparison of attention with a CNN.
 
 Shape letters, the same in docstrings, einops patterns and error messages:
 B batch, N tokens (Nq queries, Nk keys), D width, H heads, K width of a head, C channels;

@@ -1,16 +1,19 @@
 """What the README shows is what is stored, and what people are told to type is accepted."""
 
+import math
 import re
 import shlex
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from benchmarks.losses import pairs_of, runs_of, shown
 
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
 from vision_attn.report.analysis import analyse
 from vision_attn.report.tables import markdown
+from vision_attn.stats.intervals import interval
 from vision_attn.study.results import StoredStudy, read_results
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +61,29 @@ def test_commands_are_accepted(
     assert "budget:" in capsys.readouterr().out
     command, *args = shlex.split(line)[2:]
     study_of(command, "", args)[1].check()
+
+
+def test_files_are_there_and_no_folder_is_missing() -> None:
+    lines = README.split("\n## Files\n")[1].split("```")[1].splitlines()
+    for line in lines[lines.index("vision_attn/") + 1 :]:
+        if line.startswith("  "):
+            folder, _, text = line.strip().partition("/")
+            for name in re.findall(r"\w+\.py", text):
+                assert (ROOT / "vision_attn" / folder / name).is_file(), f"{folder}/{name}"
+    named = {line.split("/")[0].strip() for line in lines if line.startswith("  ") and "/" in line}
+    folders = {path.parent.name for path in ROOT.glob("vision_attn/*/__init__.py")}
+    assert named >= folders
+    assert {"tests", "docs", "configs"} <= {line.split("/")[0] for line in lines}
+
+
+def test_senses_of_overfitting_in_the_readme_are_those_of_the_stored_runs() -> None:
+    study = ROOT / "docs" / "results" / "cifar10_fitted"
+    for size, rows in pairs_of(runs_of(study, ("cnn", "vit")), "cnn", "vit").groupby("size"):
+        points = "{:.1f} ({:.1f} to {:.1f})".format(*interval(rows["points"])[:3])
+        ratio = f"{math.exp(rows['error ratio'].mean()):.2f}"
+        rises = [f"{rows[name].mean():.2f}" for name in ("rise of first", "of second")]
+        cells = [f"{size:,}", points, ratio, shown(rows["test loss"], "test loss"), *rises]
+        assert f"| {' | '.join(cells)} |" in README
 
 
 def test_code_runs() -> None:
