@@ -36,7 +36,7 @@ def join(roots: Sequence[Path]) -> Stored:
         studies,
         *(
             _stack([getattr(part, kind) for part in parts.values()])
-            for kind in ("training", "attention", "tuning")
+            for kind in ("training", "attention", "tuning", "rises")
         ),
     )
 
