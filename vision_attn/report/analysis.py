@@ -76,7 +76,9 @@ class Analysis:
     @property
     def accuracy(self) -> dict[Setting, pd.DataFrame]:
         """Test accuracy of the first of the pair minus the second, in each setting of both."""
-        second = self.pair[1] if self.pair else None
+        if self.pair is None:
+            return {}
+        second = self.pair[1]
         return {s: by[second].points for s, by in self.comparisons.items() if second in by}
 
     @property
@@ -177,7 +179,7 @@ def _against(
 ) -> dict[str, Comparison]:
     """The reference with every other model of a setting; nothing where it is not there."""
     models = sorted(select(results, *setting)["model"].unique())
-    if reference not in models:
+    if reference is None or reference not in models:
         return {}
     return {m: compared(results, reference, m, setting) for m in models if m != reference}
 

@@ -62,6 +62,10 @@ class Change(NamedTuple):
     draws: int
 
 
+NO_CHANGE = Change(np.nan, np.nan, np.nan, 0)
+"""Of fewer than two sizes."""
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Two models in one setting, paired by draw and seed.
@@ -107,21 +111,12 @@ def compared(results: pd.DataFrame, first: str, second: str, setting: Setting) -
     runs = select(results, *setting)
     points = differences(runs, first, second)
     sizes = points["size"].tolist()
-    nothing = Change(np.nan, np.nan, np.nan, 0)
-    change = ratio_change = nothing
+    change = ratio_change = NO_CHANGE
     if len(sizes) > 1:
         table = changes(runs, first, second, sizes[0], sizes[-1])
         change, ratio_change = _change(table["points"]), _change(table["log_ratio"])
-    more = {}
-    for name, measure in (("loss", "test_loss"), ("rise", "val_loss_rise")):
-        stored = measure in runs and runs[measure].notna().any()
-        table = differences(runs, second, first, measure) if stored else points[:0]
-        ends = table["size"].tolist()
-        more[name] = table
-        more[f"{name}_change"] = nothing
-        if len(ends) > 1:
-            by = changes_of(runs, second, first, measure, ends[0], ends[-1])
-            more[f"{name}_change"] = _change(by)
+    loss, loss_change = _of_measure(runs, first, second, "test_loss")
+    rise, rise_change = _of_measure(runs, first, second, "val_loss_rise")
     both = runs[runs["model"].isin((first, second))]
     rows = both["rows"].min() if "rows" in both else np.nan
     epochs, steps = (select(results, name, setting.control) for name in ("epochs", "steps"))
@@ -131,15 +126,32 @@ def compared(results: pd.DataFrame, first: str, second: str, setting: Setting) -
         setting=setting,
         points=points,
         gap=differences(runs, second, first, "gap"),
+        loss=loss,
+        rise=rise,
         ratio=error_ratio(runs, first, second),
         multiplier=data_multiplier(runs, first, second),
         crossing=crossing(runs, first, second),
         change=change,
         ratio_change=ratio_change,
+        loss_change=loss_change,
+        rise_change=rise_change,
         log_rows=0 if np.isnan(rows) else int(rows),
         split=protocol_split(epochs, steps, first, second),
-        **more,
     )
+
+
+def _of_measure(
+    runs: pd.DataFrame, first: str, second: str, measure: str
+) -> tuple[pd.DataFrame, Change]:
+    """`second - first` in a measure that not all results have, and its change over the sizes."""
+    stored = measure in runs and runs[measure].notna().any()
+    if not stored:
+        return pd.DataFrame(columns=["size", "count", "mean", "low", "high", "fitted"]), NO_CHANGE
+    table = differences(runs, second, first, measure)
+    sizes = table["size"].tolist()
+    if len(sizes) < 2:
+        return table, NO_CHANGE
+    return table, _change(changes_of(runs, second, first, measure, sizes[0], sizes[-1]))
 
 
 def _change(draws: pd.Series) -> Change:
