@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from vision_attn.compare.defaults import follow_images, large_attention, patch_for, start_args
+from vision_attn.compare.grid import plan
+from vision_attn.compare.study import Study
 
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
 from vision_attn.compare import defaults
-from vision_attn.compare.defaults import follow_images, large_attention, patch_for, start_args
-from vision_attn.compare.grid import plan
-from vision_attn.compare.study import Study
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 

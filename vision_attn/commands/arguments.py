@@ -188,9 +188,9 @@ def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]
             raise UserError(f"--args.{model}.{key} is {text[:40]!r}: {what}") from e
     if not changes or {"-h", "--help"} & set(rest):
         return rest
-    from vision_attn.study.defaults import start_args
     from vision_attn.data.sources import DataConfig
     from vision_attn.study.config import arch_of, label_of
+    from vision_attn.study.defaults import start_args
 
     given = parse(parser, _quiet(rest))
     before = given.args

@@ -5,18 +5,22 @@ Figures, tables, sentences and the page read an `Analysis` and compute no statis
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from vision_attn.errors import UserError
 from vision_attn.models.families import attends
-from vision_attn.stats.intervals import interval
-from vision_attn.stats.multiplier import Crossing, crossing, data_multiplier
-from vision_attn.stats.paired import changes, differences, error_ratio, protocol_split
+from vision_attn.report.comparison import (
+    CONTROLS,
+    PROTOCOLS,
+    Change,
+    Comparison,
+    Setting,
+    compared,
+)
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
-from vision_attn.study.results import StoredStudy, select, summarise
+from vision_attn.study.results import KEY, StoredStudy, select, summarise
 
 __all__ = [
     "CONTROLS",
@@ -29,85 +33,6 @@ __all__ = [
     "choose_pair",
 ]
 
-PROTOCOLS = {"steps": "equal updates", "epochs": "equal epochs"}
-CONTROLS = {
-    "none": "images as they are",
-    "permuted": "pixels permuted",
-    "shuffled": "labels shuffled",
-}
-
-
-class Setting(NamedTuple):
-    """A protocol and a control: runs of two settings are not compared with each other."""
-
-    protocol: str
-    control: str
-
-    @property
-    def words(self) -> str:
-        """`equal updates`, or `equal updates, labels shuffled`."""
-        control = [] if self.control == "none" else [CONTROLS.get(self.control, self.control)]
-        return ", ".join([PROTOCOLS.get(self.protocol, self.protocol), *control])
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """Plain images come first, and equal updates before equal epochs."""
-        return (_rank(CONTROLS, self.control), _rank(PROTOCOLS, self.protocol))
-
-    def of(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of a table that are of this setting."""
-        if table.empty:
-            return table
-        return table[(table["protocol"] == self.protocol) & (table["control"] == self.control)]
-
-
-def _rank(names: Mapping[str, str], name: str) -> tuple[int, str]:
-    return (list(names).index(name), "") if name in names else (len(names), name)
-
-
-class Change(NamedTuple):
-    """The change of a difference from the smallest shared size to the largest.
-
-    Mean and 95 % interval over the draws that have both sizes; NaN where there are too few.
-    """
-
-    mean: float
-    low: float
-    high: float
-    draws: int
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Two models in one setting, paired by draw and seed.
-
-    Args:
-        first, second: the two models, the CNN first.
-        setting: what they are compared in.
-        points: test accuracy of `first` minus `second`, a row a size; as of `differences`.
-        gap: gap of `second` minus `first`.
-        loss: test loss of `second` minus `first`; empty where losses are not stored.
-        ratio: error of `second` over `first`; as of `error_ratio`.
-        multiplier: how many times the images `second` needs; as of `data_multiplier`.
-        crossing: where the curves meet.
-        change: of the difference in accuracy, from the smallest size to the largest.
-        ratio_change: of the logarithm of the ratio of errors.
-        split: the difference under equal epochs in two parts; as of `protocol_split`.
-    """
-
-    first: str
-    second: str
-    setting: Setting
-    points: pd.DataFrame
-    gap: pd.DataFrame
-    loss: pd.DataFrame
-    ratio: pd.DataFrame
-    multiplier: pd.DataFrame
-    crossing: Crossing
-    change: Change
-    ratio_change: Change
-    split: pd.DataFrame
-
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
@@ -118,9 +43,8 @@ class Analysis:
         archs: the model that each label stands for; a label without one is its own.
         settings: every protocol and control, the main one first.
         summary: mean and interval of each measure, a row a (model, protocol, control, size).
-        comparison: of the two models that the study is about; None with one model.
-        accuracy: test accuracy of the first of them minus the second, in each setting.
-        others: test accuracy of the first minus each other model, in the main setting.
+        pair: the two models that the study is about, the CNN first; None with one model.
+        comparisons: in each setting the first of the pair with every other model, by its label.
         laws: the power law of each model that has one.
         refused: why a model has none.
         training: mean logs without a control.
@@ -131,9 +55,8 @@ class Analysis:
     archs: Mapping[str, str]
     settings: tuple[Setting, ...]
     summary: pd.DataFrame
-    comparison: Comparison | None
-    accuracy: Mapping[Setting, pd.DataFrame]
-    others: Mapping[str, pd.DataFrame]
+    pair: tuple[str, str] | None
+    comparisons: Mapping[Setting, Mapping[str, Comparison]]
     laws: Mapping[str, PowerLaw]
     refused: Mapping[str, str]
     training: pd.DataFrame
@@ -143,6 +66,30 @@ class Analysis:
     def setting(self) -> Setting:
         """What the conclusions are about: equal updates on plain images where there are any."""
         return self.settings[0]
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The pair in the main setting; None with one model."""
+        return self.comparisons[self.setting][self.pair[1]] if self.pair else None
+
+    @property
+    def accuracy(self) -> dict[Setting, pd.DataFrame]:
+        """Test accuracy of the first of the pair minus the second, in each setting of both."""
+        if self.pair is None:
+            return {}
+        second = self.pair[1]
+        return {s: by[second].points for s, by in self.comparisons.items() if second in by}
+
+    @property
+    def others(self) -> dict[str, pd.DataFrame]:
+        """Test accuracy of the first of the pair minus each other model, in the main setting."""
+        return {model: c.points for model, c in self.comparisons[self.setting].items()}
+
+    @property
+    def data(self) -> str:
+        """What the images are called; empty where no study.yaml is stored."""
+        data = [study["identity"]["data"] for study in self.stored.studies.values()]
+        return " and ".join(sorted({str(d.get("label") or d["name"]) for d in data}))
 
     @property
     def main(self) -> pd.DataFrame:
@@ -183,36 +130,25 @@ class Analysis:
 def analyse(stored: StoredStudy) -> Analysis:
     """Every statistic of a report, each computed once."""
     results = stored.results
+    if len(stored.rises):
+        results = results.merge(stored.rises, "left", KEY)
     archs = {str(m): stored.archs.get(str(m), str(m)) for m in results["model"].unique()}
     summary = summarise(results)
     kinds = set(zip(summary["protocol"], summary["control"], strict=True))
     settings = tuple(sorted((Setting(*kind) for kind in kinds), key=lambda s: s.rank))
-    runs = {setting: select(results, *setting) for setting in settings}
     main = settings[0]
-    models = sorted(runs[main]["model"].unique())
+    models = sorted(main.of(summary)["model"].unique())
     pair = choose_pair(models, archs)
-    comparison, accuracy, others = None, {}, {}
-    if pair:
-        comparison = _compare(results, runs[main], *pair, main)
-        accuracy = {main: comparison.points}
-        for setting in settings[1:]:
-            if set(pair) <= set(runs[setting]["model"]):
-                accuracy[setting] = differences(runs[setting], *pair)
-        others = {
-            model: comparison.points if model in pair else differences(runs[main], pair[0], model)
-            for model in models
-            if model != pair[0]
-        }
-    laws, refused = _laws(runs[main], models)
+    comparisons = {s: _against(results, s, pair[0] if pair else None) for s in settings}
+    laws, refused = _laws(select(results, *main), models)
     log = stored.training
     return Analysis(
         stored=stored,
         archs=archs,
         settings=settings,
         summary=summary,
-        comparison=comparison,
-        accuracy=accuracy,
-        others=others,
+        pair=pair,
+        comparisons=comparisons,
         laws=laws,
         refused=refused,
         training=log[log["control"] == main.control] if len(log) else log,
@@ -237,47 +173,14 @@ def choose_pair(models: list[str], archs: Mapping[str, str]) -> tuple[str, str] 
     return first, min(rest, key=lambda m: distance(m, "vit", True))
 
 
-def _compare(
-    results: pd.DataFrame, runs: pd.DataFrame, first: str, second: str, setting: Setting
-) -> Comparison:
-    """Two models by the `runs` of one setting; `results` hold those of the other protocol too."""
-    points = differences(runs, first, second)
-    losses = "test_loss" in runs and runs["test_loss"].notna().any()
-    change, ratio_change = _changes(runs, first, second, points["size"].tolist())
-    epochs, steps = (select(results, name, setting.control) for name in ("epochs", "steps"))
-    return Comparison(
-        first=first,
-        second=second,
-        setting=setting,
-        points=points,
-        gap=differences(runs, second, first, "gap"),
-        loss=differences(runs, second, first, "test_loss") if losses else points[:0],
-        ratio=error_ratio(runs, first, second),
-        multiplier=data_multiplier(runs, first, second),
-        crossing=crossing(runs, first, second),
-        change=change,
-        ratio_change=ratio_change,
-        split=protocol_split(epochs, steps, first, second),
-    )
-
-
-def _changes(
-    runs: pd.DataFrame, first: str, second: str, sizes: list[int]
-) -> tuple[Change, Change]:
-    """The change of the difference in accuracy, and of the logarithm of the ratio of errors."""
-    if len(sizes) < 2:
-        none = Change(np.nan, np.nan, np.nan, 0)
-        return none, none
-    table = changes(runs, first, second, sizes[0], sizes[-1])
-    return _change(table["points"]), _change(table["log_ratio"])
-
-
-def _change(draws: pd.Series) -> Change:
-    values = draws.dropna()
-    if len(values) < 2:
-        return Change(np.nan, np.nan, np.nan, len(values))
-    mean, low, high, _ = interval(values)
-    return Change(mean, low, high, len(values))
+def _against(
+    results: pd.DataFrame, setting: Setting, reference: str | None
+) -> dict[str, Comparison]:
+    """The reference with every other model of a setting; nothing where it is not there."""
+    models = sorted(select(results, *setting)["model"].unique())
+    if reference is None or reference not in models:
+        return {}
+    return {m: compared(results, reference, m, setting) for m in models if m != reference}
 
 
 def _laws(runs: pd.DataFrame, models: list[str]) -> tuple[dict[str, PowerLaw], dict[str, str]]:

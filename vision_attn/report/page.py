@@ -10,7 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.figures import Picture
 from vision_attn.report.numbers import FIT
-from vision_attn.report.sentences import remarks, verdict
+from vision_attn.report.remarks import remarks
+from vision_attn.report.sentences import verdict
 from vision_attn.report.tables import Block, failures, page_blocks
 from vision_attn.study.study_file import starts
 

@@ -1,351 +1,330 @@
-"""The conclusions of a study as sentences, made from its numbers; the words follow the intervals.
+"""The answers of a study as sentences, made from its numbers; the words follow the intervals.
 
-Differences are paired by draw. Each conclusion names its sense: accuracy, gap in accuracy, or loss.
-Where an interval contains 0 no difference can be shown, and one draw gives no interval.
+Differences are paired by draw. Where an interval contains 0 no difference can be shown, one draw
+gives no interval, and one that leaves -100 to 100 points is too wide to say anything. Draws and
+level are said once, by `terms`.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from vision_attn.report.analysis import CONTROLS, PROTOCOLS, Analysis, Change, Comparison
-from vision_attn.report.numbers import FIT, bounds, images, number, points, times
-from vision_attn.stats.multiplier import Crossing
+from vision_attn.report.analysis import Analysis, Comparison
+from vision_attn.report.clauses import (
+    Sense,
+    at,
+    course,
+    direction,
+    ends,
+    exact,
+    first_upper,
+    from_to,
+    loss,
+    named,
+    side_of,
+    sizes_of,
+    too_wide,
+    way,
+)
+from vision_attn.report.numbers import FIT, images, number, times, unbounded
+from vision_attn.report.remarks import meeting
 
 __all__ = [
     "Answer",
-    "about_controls",
     "about_one",
-    "about_split",
     "better",
-    "direction",
     "growth",
-    "kinds",
-    "losses",
-    "meeting",
+    "lines",
     "overfitting",
-    "remarks",
+    "terms",
     "verdict",
 ]
 
 
-class Answer(NamedTuple):
-    """One conclusion.
+@dataclass(frozen=True)
+class Answer:
+    """One question about a study, answered.
 
     Args:
-        kinds: which sizes say what: `first` or `second` is ahead, `open`, or `single` without an
-            interval; of `growth` whether the difference in `points` and the `ratio` of errors
-            `grows` or `shrinks`, or is `open` or `single`.
-        text: the sentence.
+        question: as a reader asks it; in `lines` the label of a model.
+        answer: one sentence, short, to be printed bold.
+        number: the number in it; empty where it has none.
+        kind: what it says: `first` or `second` of the pair, `both`, `open`, `wide`, `single` or
+            `none`; of `growth` `grows`, `shrinks`, `turns`, `open`, `wide`, `single` or `none`.
+        details: further sentences with intervals; may be empty.
+        kinds: the sizes by kind of each measure; of `growth` the kind of each measure.
     """
 
-    kinds: Mapping[str, Any]
-    text: str
+    question: str
+    answer: str
+    number: str
+    kind: str
+    details: str = ""
+    kinds: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The answer and its details."""
+        return f"{self.answer} {self.details}".rstrip()
+
+
+WHO, OVERFITS, SHRINKS = (
+    "Who is better?",
+    "Who overfits more?",
+    "Does the difference shrink?",
+)
 
 
 def verdict(analysis: Analysis) -> list[Answer]:
-    """Accuracy, gap, loss, and whether the difference in accuracy shrinks as images grow."""
+    """Who is better, who overfits more, and whether the difference shrinks as images grow."""
     comparison = analysis.comparison
     if comparison is None:
-        return [about_one(analysis.main)]
+        return about_one(analysis.main)
     if comparison.points.empty:
-        both = f"{comparison.first} and {comparison.second}"
-        return [Answer({}, f"{both} share no draw of the same size, so nothing can be compared.")]
-    answers = [better(comparison), overfitting(comparison)]
-    if len(comparison.loss):
-        answers.append(losses(comparison))
-    return [*answers, growth(comparison)]
+        both = f"{named(comparison.first)} and {named(comparison.second)}"
+        said = f"{both} share no draw of the same size, so nothing can be compared."
+        return [Answer(WHO, first_upper(said), "", "none")]
+    return [better(comparison), overfitting(comparison), growth(comparison)]
 
 
-def remarks(analysis: Analysis) -> list[str]:
-    """What the controls show, and what the protocol does."""
-    sentences = about_controls(analysis.summary)
-    comparison = analysis.comparison
-    if comparison and len(comparison.split):
-        sentences.append(about_split(comparison))
-    return sentences
+def terms(analysis: Analysis) -> str:
+    """What holds for all answers: data, budget, control, draws and the level of intervals."""
+    counts = sorted({int(n) for n in analysis.main["count"]})
+    span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    draws = "1 draw, so no intervals" if counts == [1] else f"{span} draws, 95 % intervals"
+    return ", ".join([*[analysis.data] * bool(analysis.data), analysis.setting.words, draws])
 
 
-def kinds(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Rows by what their interval says: above 0, below 0, around 0, or no interval."""
-    parts = {
-        "first": table["low"] > 0,
-        "second": table["high"] < 0,
-        "open": (table["low"] <= 0) & (table["high"] >= 0),
-        "single": table["low"].isna(),
-    }
-    return {kind: table[mask] for kind, mask in parts.items() if mask.any()}
+def lines(analysis: Analysis) -> list[Answer]:
+    """A line for each further model of the study, against the first of the pair."""
+    pair = analysis.pair or ()
+    further = analysis.comparisons[analysis.setting].items()
+    return [_line(c) for model, c in further if model not in pair and len(c.points)]
 
 
-def _sizes(parts: Mapping[str, pd.DataFrame]) -> dict[str, tuple[int, ...]]:
-    return {kind: tuple(int(s) for s in rows["size"]) for kind, rows in parts.items()}
+def _accuracy(c: Comparison) -> Sense:
+    return Sense(
+        "accuracy", c.points, c.first, c.second, "is ahead", exact, " points", True, c.points
+    )
 
 
-def _ends(rows: pd.DataFrame, say: Callable[..., str], sign: int = 1) -> str:
-    """The numbers at the first and the last of some sizes."""
-    texts = []
-    for i in dict.fromkeys((0, len(rows) - 1)):
-        row = rows.iloc[i]
-        low, high = (row["low"], row["high"]) if sign > 0 else (-row["high"], -row["low"])
-        text = say(sign * row["mean"], low, high, int(row["count"]))
-        texts.append(f"{text} at {int(row['size']):,}" if len(rows) > 1 else text)
-    return " and ".join(texts)
+def _senses(c: Comparison) -> tuple[Sense, Sense]:
+    """The two senses of overfitting: the gap where both fitted, and the rise after the minimum."""
+    more = "overfits more"
+    fitted = c.gap[c.gap["fitted"].astype(float) == 1]
+    return (
+        Sense("the gap in accuracy", fitted, c.second, c.first, more, exact, " points", True,
+               c.points),
+        Sense("the rise of validation loss", c.rise, c.second, c.first, more, loss, "", False,
+               c.points),
+    )  # fmt: skip
 
 
-def _shown(mean: float, low: float, high: float, count: int) -> str:
-    return f"{points(mean)} (95 % interval {bounds(low, high)}, {count} draws)"
-
-
-def _open(mean: float, low: float, high: float, count: int) -> str:
-    return f"{points(mean)}, {bounds(low, high)}, {count} draws"
-
-
-def _alone(mean: float, low: float, high: float, count: int) -> str:
-    return points(mean)
-
-
-def _shown_loss(mean: float, low: float, high: float, count: int) -> str:
-    return f"{number(mean, '.2f')} ({number(low, '.2f')} to {number(high, '.2f')})"
-
-
-def _loss_alone(mean: float, low: float, high: float, count: int) -> str:
-    return number(mean, ".2f")
+def _kind(senses: list[Sense], c: Comparison) -> str:
+    """Who wins in these senses, or why nobody does."""
+    models = {model for sense in senses for model, _ in sense.winners()}
+    if models:
+        return "both" if len(models) == 2 else "first" if models == {c.first} else "second"
+    said = {kind for sense in senses for kind in sense.groups}
+    return next((kind for kind in ("open", "wide", "single") if kind in said), "none")
 
 
 def better(comparison: Comparison) -> Answer:
     """Who has the higher test accuracy, by how many points, at which sizes."""
-    first, second, table = comparison.first, comparison.second, comparison.points
-    parts = []
-    groups = kinds(table)
-    for kind, rows in groups.items():
-        sizes = images(rows["size"], of=table["size"])
-        if kind in ("first", "second"):
-            ahead, behind = (first, second) if kind == "first" else (second, first)
-            by = _ends(rows, _shown, 1 if kind == "first" else -1)
-            parts.append(f"{ahead} has a higher test accuracy than {behind} at {sizes}: by {by}")
-        elif kind == "open":
-            by = _ends(rows, _open)
-            parts.append(
-                f"no difference in test accuracy can be shown at {sizes}"
-                f" ({first} - {second} is {by})"
-            )
-        else:
-            by = _ends(rows, _alone)
-            parts.append(
-                f"at {sizes} one draw of test accuracy gives no interval"
-                f" ({first} - {second} is {by})"
-            )
-    budget = PROTOCOLS.get(comparison.setting.protocol, comparison.setting.protocol)
-    return Answer(_sizes(groups), f"With {budget}, {'; '.join(parts)}.")
+    c, sense = comparison, _accuracy(comparison)
+    said = [f"{named(m)}, {at(rows, c.points)}, by {sense.by(rows)}" for m, rows in sense.winners()]
+    unclear = list(sense.unclear())
+    details = [f"{first_upper(text)}." for text in unclear] if said else []
+    for model, rows in sense.winners():
+        sign = 1 if model == c.first else -1
+        other = c.second if model == c.first else c.first
+        by = ends(rows, exact, " points", sign)
+        details.insert(0, f"{first_upper(named(model))} is ahead of {named(other)} by {by}.")
+    if len(c.loss):
+        details.append(_test_loss(c))
+    return Answer(
+        WHO,
+        f"{first_upper('; '.join(said or unclear))}.",
+        sense.number(),
+        _kind([sense], c),
+        " ".join(details),
+        {"points": sizes_of(sense.groups)},
+    )
+
+
+def _test_loss(c: Comparison) -> str:
+    """Whose test loss is higher; it also counts how sure a model is of its mistakes."""
+    sense = Sense("", c.loss, c.second, c.first, "is worse", loss, "", False, c.points)
+    said = [f"{named(m)} is worse {at(r, c.points)}, by {sense.by(r)}" for m, r in sense.winners()]
+    return f"In test loss {'; '.join([*said, *sense.unclear()])}."
 
 
 def overfitting(comparison: Comparison) -> Answer:
-    """Whose gap in accuracy is larger, at sizes where all runs of both fitted."""
-    first, second, table = comparison.first, comparison.second, comparison.gap
-    fitted = table[table["fitted"].astype(float) == 1]
-    rest = table[table["fitted"].astype(float) < 1]
-    if fitted.empty:
-        return Answer(
-            {},
-            "Which of them overfits more in accuracy cannot be said: at no size did every run of"
-            f" both reach a train accuracy of {FIT}.",
+    """Whose gap in accuracy is larger where both fitted, and whose validation loss rises more."""
+    c = comparison
+    gap, rise = _senses(c)
+    senses = [gap, *[rise] * bool(len(rise.table))]
+    winners = [list(sense.winners()) for sense in senses]
+    alone = {model for side in winners for model, _ in side}
+    if len(alone) == 1 and all(winners):
+        parts = [
+            f"by {sense.name} {at(rows, c.points)} ({sense.by(rows)})"
+            for sense, ((_, rows),) in zip(senses, winners, strict=True)
+        ]
+        answer = f"{named(alone.pop())}, {' and '.join(parts)}"
+    else:
+        answer = "; ".join(f"by {sense.name} {_said(sense)}" for sense in senses)
+    told = [sense for sense in senses if len(sense.table)]
+    return Answer(
+        OVERFITS,
+        f"{first_upper(answer)}.",
+        "; ".join(sense.number() for sense in told),
+        _kind(told, c),
+        " ".join(_about_overfitting(c, gap, rise)),
+        {
+            name: sizes_of(sense.groups)
+            for name, sense in (("gap", gap), ("rise", rise))
+            if len(sense.table)
+        },
+    )
+
+
+def _said(sense: Sense) -> str:
+    if sense.table.empty:
+        return "that cannot be said, as at no size every run of both fitted"
+    said = [f"{named(m)}, {at(rows, sense.of)} ({sense.by(rows)})" for m, rows in sense.winners()]
+    return "; ".join(said or sense.unclear())
+
+
+def _about_overfitting(c: Comparison, gap: Sense, rise: Sense) -> Iterator[str]:
+    """What the two senses mean here, and their intervals."""
+    fitted = gap.table
+    if len(fitted):
+        where = images(fitted["size"])
+        yield (
+            f"The gap, train minus test accuracy, counts where every run of both reached {FIT} on"
+            f" train images: at {where}. There a wider gap is a lower test accuracy."
         )
-    parts = []
-    groups = kinds(fitted)
-    for kind, rows in groups.items():
-        sizes = images(rows["size"])
-        if kind in ("first", "second"):
-            more = second if kind == "first" else first
-            by = _ends(rows, _shown, 1 if kind == "first" else -1)
-            parts.append(f"{more} overfits more at {sizes}, by {by}")
-        elif kind == "open":
-            by = _ends(rows, _open)
-            parts.append(f"no difference can be shown at {sizes} ({second} - {first} is {by})")
-        else:
-            by = _ends(rows, _alone)
-            parts.append(f"at {sizes} one draw gives no interval ({second} - {first} is {by})")
-    text = f"By the gap in accuracy (train minus test), where both fitted: {'; '.join(parts)}."
-    if len(rest):
-        text += f" At {images(rest['size'])} not every run of both fitted, so nothing is said."
-    return Answer(_sizes(groups), text)
-
-
-def losses(comparison: Comparison) -> Answer:
-    """Whose test loss is higher; it also counts how sure a model is of its mistakes."""
-    first, second, table = comparison.first, comparison.second, comparison.loss
-    parts = []
-    groups = kinds(table)
-    for kind, rows in groups.items():
-        sizes = images(rows["size"], of=table["size"])
-        if kind in ("first", "second"):
-            worse, other = (second, first) if kind == "first" else (first, second)
-            by = _ends(rows, _shown_loss, 1 if kind == "first" else -1)
-            parts.append(f"{worse} is worse than {other} at {sizes}, higher by {by}")
-        elif kind == "open":
-            by = _ends(rows, _shown_loss)
-            parts.append(f"no difference can be shown at {sizes} ({second} - {first} is {by})")
-        else:
-            by = _ends(rows, _loss_alone)
-            parts.append(f"at {sizes} one draw gives no interval ({second} - {first} is {by})")
-    return Answer(_sizes(groups), f"In test loss, {'; '.join(parts)}.")
-
-
-def direction(change: Change, side: float) -> str:
-    """What the change of a difference says, where `side` is the sign of the difference.
-
-    `grows` or `shrinks`, `open` where its interval contains 0, `single` without an interval.
-    """
-    if change.draws < 2:
-        return "single"
-    low, high = sorted((side * change.low, side * change.high))
-    if low > 0:
-        return "grows"
-    return "shrinks" if high < 0 else "open"
-
-
-_DIRECTIONS = {
-    "grows": "grows",
-    "shrinks": "shrinks",
-    "open": "shows no change beyond chance",
-    "single": "goes",
-}
-
-
-def _change(change: Change, show: Callable[[float], str]) -> str:
-    """The change in brackets with its interval."""
-    if change.draws < 2:
-        return " (no two draws have both sizes, so no interval)"
-    return (
-        f" (change {show(change.mean)}, 95 % interval {show(change.low)} to {show(change.high)},"
-        f" {change.draws} draws)"
+        yield f"Gap, {c.second} minus {c.first}: {ends(fitted, exact, ' points')}."
+    if rise.table.empty:
+        yield "No validation loss is logged, so its rise is not known."
+        return
+    yield (
+        "The rise is the validation loss at the end minus its minimum on the way, in logs of at"
+        f" least {c.log_rows} rows; {c.second} minus {c.first}: {ends(rise.table, loss)}."
     )
 
 
 def growth(comparison: Comparison) -> Answer:
-    """Whether the difference in accuracy shrinks from the smallest size to the largest.
+    """Whether the difference shrinks from the smallest size to the largest.
 
-    In points, in the ratio of errors, as the multiple of images, and where the curves meet.
+    In points of accuracy, as a ratio of errors where that says something else, and in the rise of
+    the validation loss.
     """
-    first, second, accuracy = comparison.first, comparison.second, comparison.points
-    if len(accuracy) < 2:
-        text = "One size cannot say whether the difference in accuracy shrinks as images grow."
-        return Answer({}, text)
-    side = 1.0 if accuracy["mean"].mean() >= 0 else -1.0
-    said = {"points": direction(comparison.change, side)}
-    n0, n1 = (f"{int(accuracy['size'].iloc[i]):,}" for i in (0, -1))
-    d0, d1 = accuracy["mean"].iloc[0], accuracy["mean"].iloc[-1]
-    sentences = [
-        f"From {n0} to {n1} images the difference in test accuracy, {first} - {second},"
-        f" {_DIRECTIONS[said['points']]}: from {100 * d0:.1f} to {100 * d1:.1f} points"
-        f"{_change(comparison.change, lambda v: f'{100 * v:+.1f}')}"
+    c = comparison
+    accuracy = _accuracy(c)
+    if len(c.points) < 2:
+        return Answer(SHRINKS, "One size cannot say.", "", "none")
+    side = side_of(c.points)
+    said = {"points": course(accuracy, c.change)}
+    number = from_to(accuracy, side)
+    ratio = c.ratio["ratio"]
+    parts = [f"in accuracy {way(accuracy, c.change, said['points'])}"]
+    if len(ratio) > 1 and ratio.iloc[[0, -1]].notna().all():
+        said["ratio"] = direction(c.ratio_change, side)
+        if said["ratio"] != said["points"] and said["ratio"] in ("grows", "shrinks"):
+            word = "no, it grows" if said["ratio"] == "grows" else "yes,"
+            first, last = (loss(ratio.iloc[i] ** side) for i in (0, -1))
+            parts.append(f"as a ratio of errors {word} from {first} to {last}")
+    _, rise = _senses(c)
+    if len(rise.table) > 1:
+        said["rise"] = course(rise, c.rise_change)
+        parts.append(f"in {rise.name} {way(rise, c.rise_change, said['rise'])}")
+    answer = f"{first_upper('; '.join(parts))}."
+    details = " ".join(_about_growth(c, side, said))
+    return Answer(SHRINKS, answer, number, said["points"], details, said)
+
+
+def _about_growth(c: Comparison, side: float, said: Mapping[str, str]) -> Iterator[str]:
+    """The changes with their intervals, the multiple of images, the crossing, what did not fit."""
+    changes = [
+        (c.change, lambda v: f"{number(100 * v, '+.1f')}", " points of accuracy", True),
+        (c.ratio_change, lambda v: f"× {np.exp(v):.2f}", " in the ratio of errors", False),
+        (c.rise_change, lambda v: number(v, "+.2f"), " in the rise of validation loss", False),
     ]
-    ratios = comparison.ratio["ratio"]
-    if len(ratios) and ratios.iloc[[0, -1]].notna().all():
-        said["ratio"] = direction(comparison.ratio_change, side)
-        sentences.append(
-            f"As a ratio of test errors, {second} / {first}, it {_DIRECTIONS[said['ratio']]}: from"
-            f" {ratios.iloc[0]:.2f} to {ratios.iloc[-1]:.2f}"
-            f"{_change(comparison.ratio_change, lambda v: f'× {np.exp(v):.2f}')}"
-        )
-    if len(comparison.multiplier):
-        exact = comparison.multiplier[comparison.multiplier["multiplier"].notna()]
-        last = (exact if len(exact) else comparison.multiplier).iloc[-1]
-        sentences.append(
-            f"For the test error of {first} at {int(last['n']):,} images, {second} needs"
-            f" {times(last)} the images"
-        )
-    sentences.append(f"Crossing of the curves of test error: {meeting(comparison.crossing)}")
-    unfitted = accuracy[accuracy["fitted"] < 1]
+    texts = []
+    for change, form, unit, share in changes:
+        if change.draws > 1 and not (share and too_wide(change.low, change.high)):
+            low, high = form(change.low), form(change.high)
+            texts.append(f"{form(change.mean)}{unit} ({low} to {high})")
+    if texts:
+        n = c.points["size"]
+        yield f"Change from {n.iloc[0]:,} to {n.iloc[-1]:,} images: {', '.join(texts)}."
+    yield from _multiple(c)
+    yield f"Crossing of the curves of test error: {meeting(c.crossing)}."
+    unfitted = c.points[c.points["fitted"] < 1]
     if len(unfitted):
-        at = images(unfitted["size"])
-        sentences.append(f"At {at} not every run fitted, so undertraining may be a part of it")
-    return Answer(said, ". ".join(sentences) + ".")
+        where = images(unfitted["size"])
+        too = ", also of a rise that is small" * bool(len(c.rise))
+        yield f"At {where} not every run fitted, so undertraining may be a part of it{too}."
 
 
-def about_one(summary: pd.DataFrame) -> Answer:
+def _multiple(c: Comparison) -> Iterator[str]:
+    """How many times the images `second` needs, where that says something."""
+    table = c.multiplier
+    if table.empty:
+        return
+    known = table["multiplier"].notna() & ~table.apply(unbounded, axis=1)
+    told = table[known | ((table["bound"] != "") & ((table["limit"] - 1).abs() > 0.05))]
+    if len(told):
+        last = (told[told["multiplier"].notna()] if known.any() else told).iloc[-1]
+        yield (
+            f"For the test error of {named(c.first)} at {int(last['n']):,} images,"
+            f" {named(c.second)} needs {times(last)} the images."
+        )
+
+
+def _line(c: Comparison) -> Answer:
+    """One further model in one sentence."""
+    sense, senses, other = _accuracy(c), _senses(c), named(c.first)
+    words = {c.first: f"behind {other}", c.second: f"ahead of {other}"}
+    parts = [f"{words[m]} {at(r, c.points)}, by {sense.by(r)}" for m, r in sense.winners()]
+    parts = parts or list(sense.unclear())
+    for verb, model in (("more", c.second), ("less", c.first)):
+        by = [
+            f"by {measure.name} {at(rows, c.points)} ({measure.by(rows)})"
+            for measure in senses
+            for winner, rows in measure.winners()
+            if winner == model
+        ]
+        if by:
+            parts.append(f"overfits {verb} {' and '.join(by)}")
+    kind = course(sense, c.change) if len(c.points) > 1 else "none"
+    if kind in ("grows", "shrinks"):
+        parts.append(f"the difference in accuracy {kind}")
+    text = f"{'; '.join(parts)}."
+    return Answer(c.second, text, sense.number(), _kind([sense], c))
+
+
+def about_one(summary: pd.DataFrame) -> list[Answer]:
     """What can be said of a study with one model."""
-    model, first, last = summary["model"].iloc[0], summary.iloc[0], summary.iloc[-1]
-    text = (
-        f"There is one model, {model}, and so nothing to compare: its test accuracy is"
-        f" {100 * first['test_acc_mean']:.1f} % at {first['size']:,} images"
-    )
-    if len(summary) > 1:
-        text += f" and {100 * last['test_acc_mean']:.1f} % at {last['size']:,}"
-    return Answer({}, f"{text}.")
+    model = named(str(summary["model"].iloc[0]))
+    reached = _at_ends(summary, "test_acc", " %")
+    answers = [Answer(f"How good is {model}?", f"{reached}.", reached, "none")]
+    question, fitted = "How much does it overfit?", summary[summary["fitted"] == 1]
+    if fitted.empty:
+        said = f"That cannot be said: at no size every run reached {FIT} on train images."
+        return [*answers, Answer(question, said, "", "none")]
+    gap = _at_ends(fitted, "gap", " points")
+    text = f"By a gap in accuracy of {gap}."
+    return [*answers, Answer(question, text, gap, "none")]
 
 
-def about_split(comparison: Comparison) -> str:
-    """How much of the difference under equal epochs is undertraining, at the ends of the curves."""
-    parts, table = [], comparison.split
-    for i in dict.fromkeys((0, len(table) - 1)):
-        r = table.iloc[i]
-        parts.append(
-            f"at {int(r['size']):,} images {points(r['total'])}, of which"
-            f" {points(r['undertraining'])} come from undertraining and"
-            f" {points(r['generalisation'])} remain under equal updates"
-        )
-    difference = f"{comparison.first} - {comparison.second}"
-    return (
-        f"Under equal epochs the difference in test accuracy, {difference}, is {'; '.join(parts)}."
-    )
-
-
-def about_controls(summary: pd.DataFrame) -> list[str]:
-    """What the controls show at the largest size of each model, test accuracy against without."""
-    sentences = []
-    for control, words in CONTROLS.items():
-        if control == "none":
-            continue
-        parts = []
-        for (model, protocol), rows in summary.groupby(["model", "protocol"], sort=True):
-            at = rows[rows["control"] == control]
-            if at.empty:
-                continue
-            last = at.iloc[-1]
-            plain = rows[(rows["control"] == "none") & (rows["size"] == last["size"])]
-            text = f"{model} reaches {100 * last['test_acc_mean']:.1f} % on test images"
-            text += f" at {int(last['size']):,}"
-            text += f", {PROTOCOLS['epochs']}" if protocol == "epochs" else ""
-            if len(plain):
-                text += f" ({100 * plain['test_acc_mean'].iloc[0]:.1f} % on {CONTROLS['none']})"
-            parts.append(text)
-        if parts:
-            sentences.append(f"With {words} {'; '.join(parts)}.")
-    return sentences
-
-
-def meeting(crossing: Crossing) -> str:
-    """Where two curves cross, or why that cannot be read."""
-    c = crossing
-    if len(c.sizes) < 2:
-        return (
-            f"no crossing can be read: {c.leader} and {c.chaser} share {len(c.sizes)} sizes,"
-            " it takes 2"
-        )
-    if np.isnan(c.median):
-        return (
-            f"no crossing can be read: a run of {c.leader} or {c.chaser} has no error,"
-            " so no logarithm"
-        )
-    first, last = (f"{c.sizes[i]:,.0f}" for i in (0, -1))
-    never = f"none up to {last}"
-    if c.median == np.inf:
-        text = f"{never}: {c.leader} is ahead"
-    elif c.median == 0:
-        text = f"{c.chaser} is ahead of {c.leader} from {first} on"
-    else:
-        text = f"{c.chaser} overtakes {c.leader} at {c.median:,.0f}"
-    if c.count < 2:
-        return f"{text} (1 draw: no interval)"
-    if c.low == np.inf:
-        return f"{text} ({100 * c.share_none:.0f} % of resamples, {c.count} draws)"
-    low, high = (
-        never if end == np.inf else f"{end:,.0f}" if end else f"under {first}"
-        for end in (c.low, c.high)
-    )
-    return (
-        f"{text} (95 % interval: {low} to {high}; none in {100 * c.share_none:.0f} % of resamples;"
-        f" {c.count} draws)"
+def _at_ends(summary: pd.DataFrame, measure: str, unit: str) -> str:
+    rows = [summary.iloc[i] for i in dict.fromkeys((0, len(summary) - 1))]
+    return " and ".join(
+        f"{exact(r[f'{measure}_mean'])}{unit} at {int(r['size']):,} images" for r in rows
     )

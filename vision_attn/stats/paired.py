@@ -10,7 +10,7 @@ import pandas as pd
 
 from vision_attn.stats.intervals import interval_table
 
-__all__ = ["changes", "differences", "error_ratio", "protocol_split"]
+__all__ = ["changes", "changes_of", "differences", "error_ratio", "protocol_split"]
 
 _PAIR = ["size", "draw", "seed"]
 
@@ -71,6 +71,19 @@ def changes(runs: pd.DataFrame, a: str, b: str, small: int, large: int) -> pd.Da
     errors = 1 - _pairs(runs, "test_acc", a, b)
     logs = np.log(errors.where(errors > 0))
     apart = pd.DataFrame({"points": errors[b] - errors[a], "log_ratio": logs[b] - logs[a]})
+    return _between(apart, small, large)
+
+
+def changes_of(
+    runs: pd.DataFrame, a: str, b: str, measure: str, small: int, large: int
+) -> pd.Series:
+    """How `a - b` in a measure changes from one size to another, a value a draw, as `changes`."""
+    pairs = _pairs(runs, measure, a, b)
+    return _between(pd.DataFrame({measure: pairs[a] - pairs[b]}), small, large)[measure]
+
+
+def _between(apart: pd.DataFrame, small: int, large: int) -> pd.DataFrame:
+    """Differences at the large size minus those at the small one, a row a draw that has both."""
     sizes = apart.index.get_level_values("size")
     before, after = (apart[sizes == size].droplevel("size") for size in (small, large))
     both = before.index.intersection(after.index)

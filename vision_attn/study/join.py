@@ -37,7 +37,7 @@ def join(roots: Sequence[Path]) -> StoredStudy:
         studies,
         *(
             _stack([getattr(part, kind) for part in parts.values()])
-            for kind in ("training", "attention", "tuning")
+            for kind in ("training", "attention", "tuning", "rises")
         ),
     )
 

@@ -33,6 +33,8 @@ class StoredStudy:
         training: mean log over draws and seeds, a row a (model, protocol, control, size, step).
         attention: mean measures, a row a (model, protocol, control, size, layer).
         tuning: a row a try.
+        rises: a row a run with a log: its `rows`, and `val_loss_rise`, validation loss at the end
+            minus its minimum on the way.
     """
 
     results: pd.DataFrame
@@ -40,6 +42,7 @@ class StoredStudy:
     training: pd.DataFrame = field(default_factory=pd.DataFrame)
     attention: pd.DataFrame = field(default_factory=pd.DataFrame)
     tuning: pd.DataFrame = field(default_factory=pd.DataFrame)
+    rises: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def archs(self) -> dict[str, str]:
@@ -65,13 +68,17 @@ def read(root: Path) -> StoredStudy:
     cells = _believed(root)
     results = _results(root, cells)
     if cells is None:
-        training, attention = _optional(root / "training.csv"), _optional(root / "attention.csv")
+        training, attention, rises = (
+            _optional(root / f"{name}.csv") for name in ("training", "attention", "rises")
+        )
     else:
         ok = [(path, result) for path, result in cells if result.status == "ok"]
-        training, attention = _training(ok), _attention([result for _, result in ok])
+        logs = _logs(ok)
+        training, rises = _training(logs), _rises(logs)
+        attention = _attention([result for _, result in ok])
     file = root / "tuning.csv"
     tuning = _table(file, _TUNING) if file.is_file() else pd.DataFrame()
-    return StoredStudy(results, _studies(root), training, attention, tuning)
+    return StoredStudy(results, _studies(root), training, attention, tuning, rises)
 
 
 Cells = list[tuple[Path, Result]]
@@ -188,9 +195,9 @@ def _labels(result: Result) -> list[dict[str, Any]]:
 _LOGGED = ("train_loss", "val_loss", "val_acc")
 
 
-def _training(cells: Cells) -> pd.DataFrame:
-    """Means of the logs: train_loss, val_loss and val_acc at each logged step."""
-    logs, labels = [], []
+def _logs(cells: Cells) -> list[tuple[Result, pd.DataFrame]]:
+    """Runs with their logs: train_loss, val_loss and val_acc, a row a step, where they have one."""
+    logs = []
     for path, result in cells:
         try:
             log = read_log(path)
@@ -198,16 +205,36 @@ def _training(cells: Cells) -> pd.DataFrame:
             _leave_out(e)
             continue
         if log is not None:
-            log = log[["step", *(m for m in _LOGGED if m in log)]]
-            labels += _labels(result)
-            logs += [log] * len(result.protocols)
-    if not logs:
+            # train and validation stand in two rows of one step
+            log = log[["step", *(m for m in _LOGGED if m in log)]].groupby("step").mean()
+            logs.append((result, log.reset_index()))
+    return logs
+
+
+def _training(logs: list[tuple[Result, pd.DataFrame]]) -> pd.DataFrame:
+    """Means of the logs over draws and seeds at each logged step."""
+    steps = [log.assign(**labels) for result, log in logs for labels in _labels(result)]
+    if not steps:
         return pd.DataFrame()
-    every = pd.concat(logs, keys=range(len(logs)), names=["run"])
-    # train and validation stand in two rows of one step
-    steps = every.groupby(["run", "step"]).mean().reset_index().join(pd.DataFrame(labels), on="run")
+    every = pd.concat(steps, ignore_index=True)
     names = ["model", "protocol", "control", "size", "step"]
-    return steps.groupby(names, sort=True)[[m for m in _LOGGED if m in steps]].mean().reset_index()
+    return every.groupby(names, sort=True)[[m for m in _LOGGED if m in every]].mean().reset_index()
+
+
+def _rises(logs: list[tuple[Result, pd.DataFrame]]) -> pd.DataFrame:
+    """How far the validation loss of each run ends above its minimum."""
+    rows = []
+    for result, log in logs:
+        losses = log["val_loss"].dropna() if "val_loss" in log else log["step"][:0]
+        if len(losses):
+            rise = float(losses.iloc[-1] - losses.min())
+            run = {"draw": result.draw, "seed": result.seed}
+            told = {"rows": len(losses), "val_loss_rise": rise}
+            rows += [{**labels, **run, **told} for labels in _labels(result)]
+    if not rows:
+        return pd.DataFrame()
+    table = pd.DataFrame(rows)[[*KEY, "rows", "val_loss_rise"]]
+    return table.sort_values(_ORDER, ignore_index=True)
 
 
 def _attention(results: list[Result]) -> pd.DataFrame:
