@@ -20,7 +20,8 @@ from vision_attn.report.comparison import (
     compared,
 )
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
-from vision_attn.study.results import KEY, StoredStudy, select, summarise
+from vision_attn.study.result import RUN
+from vision_attn.study.results import StoredStudy, select, summarise
 
 __all__ = [
     "CONTROLS",
@@ -131,7 +132,7 @@ def analyse(stored: StoredStudy) -> Analysis:
     """Every statistic of a report, each computed once."""
     results = stored.results
     if len(stored.rises):
-        results = results.merge(stored.rises, "left", KEY)
+        results = results.merge(stored.rises, "left", list(RUN))
     archs = {str(m): stored.archs.get(str(m), str(m)) for m in results["model"].unique()}
     summary = summarise(results)
     kinds = set(zip(summary["protocol"], summary["control"], strict=True))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from vision_attn.errors import UserError
 from vision_attn.stats.intervals import interval_table
-from vision_attn.study.result import COLUMNS, Result, read_rows, rows_of
+from vision_attn.study.result import COLUMNS, RUN, Result, read_rows, rows_of
 from vision_attn.study.store import Store, read_log
 from vision_attn.study.study_file import check_study, read_study, read_yaml
 from vision_attn.texts import one_line, table_text
@@ -233,8 +233,8 @@ def _rises(logs: list[tuple[Result, pd.DataFrame]]) -> pd.DataFrame:
             rows += [{**labels, **run, **told} for labels in _labels(result)]
     if not rows:
         return pd.DataFrame()
-    table = pd.DataFrame(rows)[[*KEY, "rows", "val_loss_rise"]]
-    return table.sort_values(_ORDER, ignore_index=True)
+    table = pd.DataFrame(rows)[[*RUN, "rows", "val_loss_rise"]]
+    return table.sort_values(list(RUN), ignore_index=True)
 
 
 def _attention(results: list[Result]) -> pd.DataFrame:
