@@ -126,9 +126,9 @@ def large_attention(study: Study, source: Source) -> list[str]:
     """
     lines = []
     for label, arch in study.archs.items():
-        args = (study.args or {}).get(label, {})
+        args: Mapping[str, Any] = (study.args or {}).get(label, {})
         patch = args.get("patch_size", 1 if arch == "pixel_vit" else 4)
-        depth, heads = args.get("depth", 4), args.get("num_heads", _FULL.get(arch))
+        depth, heads = args.get("depth", 4), args.get("num_heads", _FULL.get(arch, 1))
         sides = list(patch) if isinstance(patch, list | tuple) else [patch, patch]
         if arch not in _FULL or not all(type(n) is int and n > 0 for n in (*sides, depth, heads)):
             continue  # what is no number is refused when the model is built
