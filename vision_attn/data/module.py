@@ -132,7 +132,7 @@ class ImageData(L.LightningDataModule):
         if was["control"] == "permuted" and was["name"] != self.source.name:
             raise UserError(
                 f"the checkpoint's pixels are permuted as those of {was['name']},"
-                f" the data is {self.source.name}"
+                f" the data is {self.source.label}"
             )
         training = self.trainer is not None and self.trainer.training
         if was["control"] == "shuffled" and training and was["subset"] != self.subset.hash:
