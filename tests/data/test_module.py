@@ -161,7 +161,9 @@ def test_evaluation_batches_cover_every_image_once_in_order(n: int, world: int) 
         assert len(parts) == len(batches) == len(ranks[0])
         assert all(1 <= len(p) <= 5 for p in parts)
         assert all(len(p) == 5 for p in parts[:-2])
-    with pytest.raises(UserError, match=f"{world - 1} images cannot be dealt to {world} devices"):
+    with pytest.raises(
+        UserError, match=f"{world - 1} images cannot be divided among {world} devices"
+    ):
         Batches(world - 1, 5, world=world)
 
 

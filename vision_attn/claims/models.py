@@ -80,7 +80,7 @@ class Models:
         if key not in self._trained:
             scale = "1/sqrt(K)" if key.scale is None else f"{key.scale:g}"
             self.tell(
-                f"{self.source.name}: training with {key.heads} heads, scale {scale}, positions"
+                f"{self.source.label}: training with {key.heads} heads, scale {scale}, positions"
                 f" {key.positions}{', patches shuffled' * key.shuffled}, seed {key.seed}"
             )
             data, module = self.data(key), self._classifier(key)

@@ -35,7 +35,7 @@ def measure_self(sources: Sequence[Models], settings: Settings) -> Claim:
                     for layer, part in table.groupby("layer"):
                         rows.append(
                             {
-                                "data": models.source.name,
+                                "data": models.source.label,
                                 "when": when,
                                 "heads": heads,
                                 "seed": seed,
@@ -56,9 +56,9 @@ def measure_self(sources: Sequence[Models], settings: Settings) -> Claim:
             "by layer", by_layer, ("data", "when", "heads", "layer"), ("self_weight",)
         ),
     }
-    answers, numbers = _words(whole, {m.source.name: m.tokens for m in sources}, settings)
+    answers, numbers = _words(whole, {m.source.label: m.tokens for m in sources}, settings)
     question = "Is the weight on the token itself large, and do several heads spread it?"
-    plot = _plot(tables["heads"].table(), {m.source.name: m.tokens for m in sources})
+    plot = _plot(tables["heads"].table(), {m.source.label: m.tokens for m in sources})
     return Claim("self_weight", question, answers, numbers, tables, plot)
 
 

@@ -21,14 +21,14 @@ MOST_ALPHA = 100
 """Of mixup and cutmix: from there on all shares are 1/2."""
 
 _RECIPE = {"m": 30, "n": 10, "p": 1, "mstd": math.inf, "mmax": 30, "inc": 1}
-"""The numbers in a recipe of RandAugment, with the most that is meant; the least is 0."""
+"""The numbers in a recipe of RandAugment, each with its largest sensible value; the least is 0."""
 _OPERATIONS = {"tweights", "t3a", "t3aw"}
-"""timm's sets of operations; others it takes for the usual one."""
+"""timm's sets of operations; it reads any other name as the usual set."""
 
 
 @dataclass(kw_only=True)
 class AugmentConfig:
-    """What training images go through; all off by default.
+    """Augmentation of training images; all off by default.
 
     Args:
         pad: zero pixels all round, then a random crop of the old size; 0 is off.
@@ -50,7 +50,7 @@ class AugmentConfig:
         return bool(self.mixup or self.cutmix)
 
     def check_batch(self, batch: int) -> None:
-        """Refuse a batch that cannot be mixed with its mirror."""
+        """Raise UserError on an odd batch: mixup pairs image i with image n-1-i."""
         if self.mixes and batch % 2:
             raise UserError(
                 f"augment.mixup and cutmix mix images of a batch in pairs: a batch of {batch}"
@@ -58,7 +58,7 @@ class AugmentConfig:
             )
 
     def check_size(self, img_size: tuple[int, int]) -> None:
-        """Refuse padding that can leave nothing of an image of (h, w) pixels."""
+        """Raise UserError where a crop of (h, w) pixels could lie in the padding alone."""
         h, w = img_size
         if self.pad >= min(h, w):
             raise UserError(
@@ -67,7 +67,7 @@ class AugmentConfig:
             )
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before any work begins."""
+        """Raise UserError on values out of range, before any work starts."""
         if self.pad < 0:
             raise UserError(f"augment.pad is {self.pad}; wanted 0 or more pixels")
         for name in ("mixup", "cutmix"):
@@ -139,7 +139,7 @@ def _randaugment(x: Tensor, recipe: str, seed: int) -> Tensor:
 
 
 def _transform(recipe: str) -> Callable[[Image], Image]:
-    """timm's transform of a recipe; timm itself passes over what it does not know."""
+    """timm's transform of a recipe; timm itself ignores parts that it does not know."""
     from timm.data.auto_augment import rand_augment_transform
 
     first, *parts = recipe.split("-")
@@ -160,14 +160,14 @@ def _transform(recipe: str) -> Callable[[Image], Image]:
     except ValueError:  # m9.5
         pass
     raise UserError(
-        f"augment.randaugment {recipe!r} is no recipe of timm's; try rand-m9-n2-mstd0.5"
+        f"augment.randaugment {recipe!r} is not a recipe of timm's; try rand-m9-n2-mstd0.5"
     )
 
 
 def mix(
     x: Tensor, y: Tensor, config: AugmentConfig, num_classes: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """timm's mixup and cutmix of a batch with its mirror: y (B,) becomes soft, (B, classes)."""
+    """timm's mixup and cutmix of a batch with its reverse: y (B,) becomes soft, (B, classes)."""
     if not config.mixes:
         return x, y
     from timm.data.mixup import Mixup
@@ -179,7 +179,7 @@ def mix(
 
 @contextmanager
 def _seeded_globals(seed: int) -> Iterator[None]:
-    """timm draws from the global generators; other people's draws go on as they were."""
+    """timm draws from the global generators; their state is restored afterwards."""
     before = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002

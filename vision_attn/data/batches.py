@@ -104,7 +104,9 @@ class Batches(SequentialSampler):
 
     def __init__(self, n: int, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
         if n < world:
-            raise UserError(f"{n} images cannot be dealt to {world} devices; take fewer devices")
+            raise UserError(
+                f"{n} images cannot be divided among {world} devices; take fewer devices"
+            )
         self.n, self.batch_size, self.rank, self.world = n, batch_size, rank, world
 
     def __len__(self) -> int:
@@ -119,9 +121,9 @@ class Batches(SequentialSampler):
 
 
 class TrainLoader(DataLoader[Any]):
-    """A loader over a `Stream` that goes on with the batches that are left of an epoch.
+    """A loader over a `Stream` that resumes with the remaining batches of an epoch.
 
-    Lightning keeps and restores the state of a loader that has one.
+    Lightning saves and restores the state of a loader that has one.
     """
 
     sampler: Stream
@@ -129,7 +131,7 @@ class TrainLoader(DataLoader[Any]):
     _stopped: dict[str, int] | None = None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        # as a generator it begins after Lightning has told the sampler its epoch
+        # a generator, so that it starts after Lightning has set the sampler's epoch
         stopped, self._stopped = self._stopped, None
         stream = self.sampler
         stream.start = stopped["batches"] if stopped and stopped["epoch"] == stream.epoch else 0
@@ -141,7 +143,7 @@ class TrainLoader(DataLoader[Any]):
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its batches were given."""
+        """The epoch, and how many of its batches have been delivered."""
         return {"epoch": self.sampler.epoch, "batches": self._done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -171,8 +173,8 @@ def _process(trainer: L.Trainer | None) -> tuple[int, int]:
         return 0, 1
     if trainer.world_size > 1 and trainer._accelerator_connector.use_distributed_sampler:
         raise UserError(
-            "the data is dealt to the devices already; give the Trainer"
-            " use_distributed_sampler=False, or it is dealt twice"
+            "the data is divided among the devices already; give the Trainer"
+            " use_distributed_sampler=False, or it is divided twice"
         )
     return trainer.global_rank, trainer.world_size
 

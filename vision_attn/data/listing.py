@@ -17,7 +17,7 @@ __all__ = ["content_of", "counted", "digest_of", "list_images", "parts", "split"
 _Listed = tuple[list[str], list[list[str]], list[NDArray[np.int64]]]
 
 _NO_DATA = {"__MACOSX"}
-"""What a Mac puts into archives; names that begin with a dot are no data either."""
+"""Folders that a Mac puts into archives; names that begin with a dot are ignored too."""
 
 
 def parts(root: Path) -> list[Path]:
@@ -122,13 +122,13 @@ def _fraction_for(shares: NDArray[np.float64], labels: NDArray[np.int64], least:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What a folder holds that can be data, in the order of the names' bytes."""
+    """Entries of a folder that may be data, in the order of the names' bytes."""
     try:
         with os.scandir(folder) as entries:
-            kept = [e for e in entries if not e.name.startswith(".") and e.name not in _NO_DATA]
+            data = [e for e in entries if not e.name.startswith(".") and e.name not in _NO_DATA]
     except OSError as e:
         raise UserError(f"{folder} cannot be read: {e.strerror}") from e
-    return sorted(kept, key=lambda e: os.fsencode(e.name))
+    return sorted(data, key=lambda e: os.fsencode(e.name))
 
 
 def _images(

@@ -75,7 +75,7 @@ class ImageData(L.LightningDataModule):
         self.batches_per_epoch, self.draw = batches_per_epoch, draw
         config = DataConfig(name=name, **images)
         self.source = source or load(config)
-        self._told = source is not None  # by whoever read it
+        self._noted = source is not None  # whoever read it has printed its notes
         self.subset: Subset = subset(
             self.source.train_labels,
             name=self.source.name,
@@ -92,13 +92,13 @@ class ImageData(L.LightningDataModule):
         self._normalise_by(*_statistics(self.source.train_images, self.subset.train))
 
     def prepare_data(self) -> None:
-        """Say what is odd about the files, once and on one process, if they were read here."""
-        if not self._told:
+        """Print the notes on the files, once and on one process, if they were read here."""
+        if not self._noted:
             self.source.tell()
-        self._told = True
+        self._noted = True
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, so that its model is shown images as it was trained on them."""
+        """What a checkpoint stores, so that its model gets images as it was trained on them."""
         return {
             "name": self.source.name,
             "classes": list(self.source.classes),
@@ -111,7 +111,7 @@ class ImageData(L.LightningDataModule):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Show images as the checkpoint's model was trained on them: normalisation and control.
+        """Take normalisation and control from the checkpoint, as its model was trained.
 
         A state from before there were controls has none.
 
@@ -132,7 +132,7 @@ class ImageData(L.LightningDataModule):
         if was["control"] == "permuted" and was["name"] != self.source.name:
             raise UserError(
                 f"the checkpoint's pixels are permuted as those of {was['name']},"
-                f" the data is {self.source.name}"
+                f" the data is {self.source.label}"
             )
         training = self.trainer is not None and self.trainer.training
         if was["control"] == "shuffled" and training and was["subset"] != self.subset.hash:
@@ -243,8 +243,8 @@ def _statistics(images: Tensor | Files, index: NDArray[np.int64]) -> tuple[Tenso
     total = square = torch.zeros(())
     count = 0
     for part in np.array_split(index, max(len(index) // 1000, 1)):
-        taken = take(images, part)
-        x = torch.from_numpy(taken[np.arange(len(part))]) if isinstance(taken, Files) else taken
+        piece = take(images, part)
+        x = torch.from_numpy(piece[np.arange(len(part))]) if isinstance(piece, Files) else piece
         x = x.to(torch.float64)
         total = total + x.sum((0, 2, 3))
         square = square + x.square().sum((0, 2, 3))

@@ -96,12 +96,12 @@ class SceneData(L.LightningDataModule):
             )
             for i, (part, (images, labels, count)) in enumerate(parts.items())
         }  # fmt: skip
-        seen = self.scenes["train"].images.double()
-        self.mean, self.std = seen.mean()[None].float(), seen.std()[None].float()
+        pixels = self.scenes["train"].images.double()
+        self.mean, self.std = pixels.mean()[None].float(), pixels.std()[None].float()
         self._normalise = Normalise(self.mean, self.std)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, so that its model is shown scenes as it was trained on them."""
+        """What a checkpoint stores, so that its model gets scenes as it was trained on them."""
         return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ class SceneData(L.LightningDataModule):
 
     @property
     def num_classes(self) -> int:
-        """What a model tells apart: the digits, and background where every pixel has a label."""
+        """Classes: the digits, and background where every pixel has a label."""
         return self.scenes["train"].num_classes + (self.target == "labels")
 
     @property

@@ -67,7 +67,7 @@ def make_scenes(
             f" {p} x {q} that fit on a canvas of {h} x {w}"
         )
     if not (images >= INK).any((1, 2)).all():
-        raise UserError(f"an image has no pixel of grey level {INK} or more; it cannot be found")
+        raise UserError(f"an image has no pixel of grey level {INK} or more; it cannot be labelled")
     rng = np.random.default_rng(seed)
     scenes = np.zeros((count, 1, h, w), np.uint8)
     maps = np.full((count, h, w), num_classes, np.uint8)
@@ -113,6 +113,6 @@ def _places(
         if len(places) == count:
             return places
     raise UserError(
-        f"{count} images of {p} x {q} found no place on a canvas of {h} x {w} in 10,000 tries;"
+        f"{count} images of {p} x {q} do not fit on a canvas of {h} x {w} in 10,000 tries;"
         " make the canvas larger"
     )

@@ -107,8 +107,8 @@ class Source:
     """A data set: images uint8 (n, C, h, w) in memory or left as `Files`, labels int64 (n,).
 
     `train_*` is the pool that validation and all subsets come out of; `flip` says whether a
-    mirrored image keeps its class; `fingerprint` identifies the content; `notes` are what a user
-    should be told of the files, a line each; `label` is the name to show, `name` if it is empty.
+    mirrored image keeps its class; `fingerprint` identifies the content; `notes` are remarks on the
+    files for the user, a line each; `label` is the name to show, `name` if it is empty.
     """
 
     name: str
@@ -145,10 +145,10 @@ class Source:
 
 
 def load(config: DataConfig) -> Source:
-    """Read a named data set; each image of a folder is decoded once, so a broken one is found here.
+    """Read a named data set; each image of a folder is decoded once, so a broken one is named here.
 
     Raises:
-        UserError: unknown name, missing or broken files, a download that cannot be had.
+        UserError: unknown name, missing or broken files, a download that fails.
     """
     config.check()
     name, label = config.dataset, config.label

@@ -30,7 +30,7 @@ class Subset:
 
 @lru_cache(maxsize=4)
 def _keys(name: str, draw: int, count: int) -> NDArray[np.uint64]:
-    """The keyed hash of each image's number; the same for every size of a draw, so kept."""
+    """The keyed hash of each image's number; the same for every size of a draw, so cached."""
     hashes = (hashlib.blake2b(f"{name}/{draw}/{i}".encode(), digest_size=8) for i in range(count))
     return np.array([int.from_bytes(h.digest(), "big") for h in hashes], np.uint64)
 
@@ -74,10 +74,10 @@ def _validation(
     last = np.where(share > 0, share + (rest > 0), 1)  # rounded up
     share = np.maximum(share, 1)
     classes = labels[order]
-    taken = round_of < share[classes]
+    chosen = round_of < share[classes]
     up = np.flatnonzero((round_of == share[classes]) & (round_of < last[classes]))
-    taken[up[: max(wanted - int(share.sum()), 0)]] = True
-    return order[taken], order[~taken]
+    chosen[up[: max(wanted - int(share.sum()), 0)]] = True
+    return order[chosen], order[~chosen]
 
 
 def subset(

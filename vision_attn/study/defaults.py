@@ -126,7 +126,7 @@ def large_attention(study: Study, source: Source) -> list[str]:
     """
     lines = []
     for label, arch in study.archs.items():
-        args = (study.args or {}).get(label, {})
+        args: Mapping[str, Any] = (study.args or {}).get(label, {})
         patch = args.get("patch_size", 1 if arch == "pixel_vit" else 4)
         depth, heads = args.get("depth", 4), args.get("num_heads", _FULL.get(arch, 1))
         sides = list(patch) if isinstance(patch, list | tuple) else [patch, patch]
