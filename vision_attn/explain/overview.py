@@ -107,7 +107,8 @@ def _answer(part: Any, inspection: Inspection, i: int, token: int | None, scale:
     """The image, its rollout, and the most likely classes."""
     pixels = inspection.pixels[i].numpy()
     rgb = np.broadcast_to(pixels, (3, *pixels.shape[1:])).transpose(1, 2, 0)
-    grid = part.add_gridspec(2, 2)
+    rest = max(len(inspection.layers) - 3.0, 0.01)  # beside many layers it stays at the top
+    grid = part.add_gridspec(3, 2, height_ratios=(1.5, 1.5, rest))
     first, second = part.add_subplot(grid[0, 0]), part.add_subplot(grid[0, 1])
     _image(first, rgb)
     first.set_title(in_figure(inspection.names[i], 18), fontsize=8, pad=3)
@@ -125,11 +126,16 @@ def _answer(part: Any, inspection: Inspection, i: int, token: int | None, scale:
     bars.set_ylim(len(best) - 0.4, -0.6)
     bars.set_xlim(0, 1.18)
     for at, value in enumerate(p[best]):
-        bars.text(value + 0.02, at, f"{value:.2f}", va="center", fontsize=7)
+        bars.text(value + 0.02, at, _chance(value), va="center", fontsize=7)
     bars.set_xticks([])
     for side in ("top", "right", "bottom"):
         bars.spines[side].set_visible(False)
     bars.set_title("class probability", fontsize=8, pad=3)
+
+
+def _chance(p: float) -> str:
+    """A probability with two decimals."""
+    return "<0.01" if p < 0.005 else f"{p:.2f}"
 
 
 def _map(
