@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
+from tensors import Largest
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vision_attn.errors import UserError
 from vision_attn.layers.conv import AttentionConv2d, OffsetBias
@@ -275,23 +275,11 @@ def test_memory_layouts_and_empty_batches() -> None:
     assert layer.error_bound(x[:0]) < 1e-14
 
 
-class Largest(TorchDispatchMode):
-    """Remembers the most elements of any tensor that an operation returned."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor):
-            self.numel = max(self.numel, out.numel())
-        return out
-
-
 def test_no_n_by_n_matrix_is_built() -> None:
     layer, x = AttentionConv2d(2, 2, 3, padding=1), torch.randn(1, 2, 61, 67)
     with Largest() as seen:
         layer(x)
-    assert seen.numel == 9 * 2 * 61 * 67  # the taps' patches; N x N would be 16.7 million a head
+    assert seen.count == 9 * 2 * 61 * 67  # the taps' patches; N x N would be 16.7 million a head
 
 
 def test_learned_positions_have_right_gradients() -> None:

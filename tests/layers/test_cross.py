@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from tensors import Largest, draw
 from timm.layers import Attention
 from torch import Tensor, nn
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vision_attn.errors import UserError
 from vision_attn.layers.attention import MultiHeadSelfAttention
@@ -27,10 +27,6 @@ TOLERANCE = {
     torch.float16: (4e-3, 4e-3),
     torch.bfloat16: (3e-2, 3e-2),
 }
-
-
-def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
 def build(cls: Any, *args: Any, **options: Any) -> Any:
@@ -207,21 +203,6 @@ def test_without_registers_parameters_are_those_of_timm_in_its_order() -> None:
     ours = MultiHeadSelfAttention(D, H, qk_norm=True, norm_layer=nn.LayerNorm)
     theirs = Attention(D, H, qk_norm=True, norm_layer=nn.LayerNorm)
     assert [n for n, _ in ours.named_parameters()] == [n for n, _ in theirs.named_parameters()]
-
-
-class Largest(TorchDispatchMode):
-    """The most elements that any operation gave."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for t in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(t, Tensor):
-                self.count = max(self.count, t.numel())
-        return out
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -2,9 +2,11 @@
 
 import io
 import math
+from functools import partial
 from typing import Any, get_args
 
 import pytest
+import tensors
 import torch
 from timm.layers import apply_rot_embed_cat, build_rotary_pos_embed, resample_abs_pos_embed
 from timm.layers.pos_embed_rel import RelPosBias, gen_relative_position_index
@@ -28,11 +30,10 @@ from vision_attn.ops.positions import (
     sincos_2d,
 )
 
+draw = partial(tensors.draw, dtype=torch.float32)
+
+
 KINDS = get_args(Positions)
-
-
-def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
 def test_sincos_is_the_formula_and_rows_come_first() -> None:

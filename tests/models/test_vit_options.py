@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from tensors import draw
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
@@ -28,10 +29,6 @@ SMALL: dict[str, Any] = {
     "depth": 2,
     "num_heads": 3,
 }
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def shaken(model: Any) -> Any:

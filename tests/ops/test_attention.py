@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensors import draw
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -51,10 +52,6 @@ def reference(
         weights.append(torch.stack(row))
         outputs.append(sum((row[j] * v[b, h, j] for j in keys), torch.zeros_like(v[b, h, 0])))
     return torch.stack(outputs).view(*shape[:3], -1), torch.stack(weights).view(shape)
-
-
-def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
-    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
 def qkv(dtype: torch.dtype = torch.float64) -> list[Tensor]:

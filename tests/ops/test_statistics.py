@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from tensors import Largest, draw
 from torch import Tensor
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vision_attn.errors import UserError
 from vision_attn.ops.attention import attention_weights
@@ -18,10 +18,6 @@ from vision_attn.ops.statistics import attention_statistics
 
 B, H, K, GRID = 2, 3, 5, (3, 4)
 N = 12
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def chess(a: tuple[int, int], b: tuple[int, int]) -> int:
@@ -173,26 +169,13 @@ def test_what_does_not_fit_is_named() -> None:
         attention_statistics(q, torch.zeros(1, 1, 14, 4), grid_size=(3, 4), num_registers=3)
 
 
-class Largest(TorchDispatchMode):
-    """The most bytes behind what any operation gave; a view counts as what it looks into."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for t in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(t, Tensor):
-                self.count = max(self.count, t.untyped_storage().nbytes())
-        return out
-
-
 def test_no_tensor_grows_faster_than_the_number_of_tokens() -> None:
     counts = []
     for side in (16, 32):
         q = torch.randn(1, 2, side * side, 4)
         with Largest() as largest:
             attention_statistics(q, q, grid_size=(side, side), chunk=8, causal=True)
-        counts.append(largest.count)
+        counts.append(largest.bytes)
     assert counts[1] == 4 * counts[0]
 
 

@@ -66,8 +66,27 @@ class EncoderBlock(nn.Module):
         self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
         self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
 
-    def forward(self, x: Tensor, **attn: Any) -> Tensor:
-        """(B, N, D) -> (B, N, D); masks, bias, rotary or grid_size go to the attention."""
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        causal: bool = False,
+        rotary: Tensor | None = None,
+        grid_size: tuple[int, int] | None = None,
+    ) -> Tensor:
+        """(B, N, D) -> (B, N, D); masks, bias and rotary as in `MultiHeadSelfAttention`.
+
+        `grid_size` is (h, w) of the tokens, for layers that work on a grid. What is left out is not
+        given to the attention, which need not know it.
+        """
         if self.attn is not None:
-            x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **attn)))
+            beside = {
+                "mask": mask, "key_mask": key_mask, "bias": bias, "causal": causal or None,
+                "rotary": rotary, "grid_size": grid_size,
+            }  # fmt: skip
+            given = {name: value for name, value in beside.items() if value is not None}
+            x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **given)))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))

@@ -160,6 +160,7 @@ class VisionTransformer(nn.Module):
             nn.Parameter(torch.zeros(1, 1, embed_dim)) if global_pool == "token" else None
         )
         grid, prefix = self.patch_embed.grid_size, int(global_pool == "token")
+        options: dict[str, Any]
         if mixer == "attention":
             self._check_tokens(grid)
             layers = attention_of_blocks(attn_layer, lsa, depth)
