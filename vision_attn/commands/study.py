@@ -110,7 +110,7 @@ def budget(about: str, args: Sequence[str]) -> int:
     from vision_attn.data.sources import load
     from vision_attn.models import create_model
     from vision_attn.models.budget import activation_bytes
-    from vision_attn.study.cells import plan, runs
+    from vision_attn.study.cells import model_errors, plan
 
     _, study = study_of("budget", about, args)
     source = load(study.data)
@@ -120,7 +120,7 @@ def budget(about: str, args: Sequence[str]) -> int:
     kept: dict[str, int] = {}
     for label, arm in made.arms.items():
         model = create_model(arm.arch, **shape, num_classes=len(source.classes), args=arm.args)
-        with runs(arm.arch, source):
+        with model_errors(arm.arch, source):
             kept[label] = activation_bytes(model, **shape)
     _show_costs(plain_console(), made.arms.values(), kept)
     return 0
