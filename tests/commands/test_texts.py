@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -24,7 +25,7 @@ from vision_attn.report.panels import training_curves
 from vision_attn.report.plotting import looks, render
 from vision_attn.report.tables import markdown, terminal
 from vision_attn.report.write import report
-from vision_attn.study.progress import view
+from vision_attn.study.progress import display
 from vision_attn.study.results import StoredStudy, summarise
 from vision_attn.texts import (
     console,
@@ -59,17 +60,17 @@ def test_case_69_labels_stand_on_a_terminal_as_they_are(label: str) -> None:
 
 @pytest.mark.parametrize("text", ["no [/red] here", "[bold]x", ":warning:", "a\x1b[31mb\nc"])
 def test_case_69_errors_stand_in_the_progress_as_they_are(text: str) -> None:
-    cell: Any = type("Made", (), {"label": "v[lr]", "key": "k"})()
+    cell: Any = SimpleNamespace(arm=SimpleNamespace(label="v[lr]"), key="k")
     config = {"control": "none", "size": 20, "draw": 0, "seed": 0, "steps": 5}
     cell.config = type("Config", (), config)()
     result: Any = type("Made", (), {"status": "failed", "error": one_line(text)})()
     for options in ({}, {"force_terminal": True}):
         file = io.StringIO()
-        bars = view(Console(file=file, width=200, color_system=None, **options), 2, 0)
+        bars = display(Console(file=file, width=200, color_system=None, **options), 2, 0)
         with bars:
-            bars.tell([(cell, 3)])
-            bars.say(cell, text)
-            bars.done(cell, result)
+            bars.update([(cell, 3)])
+            bars.note(cell, text)
+            bars.end(cell, result)
         said = file.getvalue()
         assert f"v[lr] n=20 draw=0 seed=0  FAILED: {one_line(text)}" in said
 

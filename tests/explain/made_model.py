@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vision_attn.cli import main
 from vision_attn.explain.checkpoint import load_classifier, read_images
 from vision_attn.explain.inspection import Inspection, inspect_images
-from vision_attn.models import create_model
+from vision_attn.models.registry import create_model
 
 MEAN, STD = [70.0], [50.0]
 ARGS: dict[str, Any] = {"patch_size": 2, "embed_dim": 24, "depth": 3, "num_heads": 2}

@@ -458,10 +458,10 @@ def test_protocols_of_a_finished_run_are_noted_once(root: Path, made: Plan) -> N
     both = replace(made.cells[0], protocols=("steps", "epochs"))
     assert Store(root).done(both)
     assert list(read_results(root)["protocol"]) == ["steps", "steps"]
-    Store(root).stand_for(both)
+    Store(root).add_protocols(both)
     assert list(read_results(root)["protocol"]) == ["steps", "epochs", "steps"]
     before = files(root)
-    Store(root).stand_for(both)
+    Store(root).add_protocols(both)
     assert files(root) == before
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 from vision_attn.compare.defaults import follow_images, large_attention, patch_for, start_args
-from vision_attn.compare.grid import plan
-from vision_attn.compare.study import Study
 
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
 from vision_attn.compare import defaults
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
+from vision_attn.study.cells import plan
+from vision_attn.study.config import Study
 
 WIDTH = {"embed_dim": 64, "depth": 4, "num_heads": 4}
 
@@ -143,7 +143,7 @@ def test_start_args_are_for_models_with_a_patch() -> None:
 
 
 def test_case_fh_8_the_label_stands_in_study_yaml_and_may_change(tmp_path: Path) -> None:
-    from vision_attn.compare.store import Store
+    from vision_attn.study.store import Store
 
     source = photos()
     study, _ = follow_images(Study(models=["linear"], draws=1, sizes=[20]), source)

@@ -107,8 +107,8 @@ def test_a_result_of_other_images_is_run_again(
         assert not store.done(other)
     (said,) = [r.getMessage() for r in caplog.records]
     assert said == (
-        f"{file} is of other training images (subset de5648215dcb627e) than are dealt now"
-        " (0123456789abcdef); the cell is run again"
+        f"{file} is of other training images than are dealt now: subset de5648215dcb627e,"
+        " now 0123456789abcdef; the cell is run again"
     )
     keep(store, other, OK | {"subset": other.subset})
     assert store.done(other)
@@ -340,8 +340,8 @@ def something_else(root: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("file", "exists and is no study"),
-        ("directory", "exists and is no study"),
+        ("file", "is not a study directory"),
+        ("directory", "is not a study directory"),
         ("other yaml", "not a study of this program"),
         ("no yaml", "cannot be read"),
     ],
@@ -379,7 +379,7 @@ def test_a_second_process_is_refused(store: Store, made: Plan) -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match="another process is at work"):
+        with pytest.raises(UserError, match="another process is working"):
             store.open(made).__enter__()
         assert tree(store.cells) == before
         other.communicate("")
@@ -499,11 +499,11 @@ def test_case_65_labels_that_differ_in_case_alone_are_refused(
         replace(STUDY, models=[f"{name}=linear" for name in names], args={})
         for names in ([first, second], [first], [second])
     )
-    with pytest.raises(UserError, match="differ in the case of letters alone"):
+    with pytest.raises(UserError, match="differ only in the case of letters"):
         Store(tmp_path / "both").check(plan(both, source))
     store = Store(tmp_path / "out")
     with store.open(plan(one, source)):
         pass
-    with pytest.raises(UserError, match="differ in the case of letters alone"):
+    with pytest.raises(UserError, match="differ only in the case of letters"):
         store.check(plan(other, source))
     store.check(plan(one, source))

@@ -146,7 +146,7 @@ def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
     from vision_attn.models.cost import activation_bytes
     from vision_attn.models.registry import create_model
-    from vision_attn.study.cells import runs
+    from vision_attn.study.cells import model_errors
 
     _, study = study_of("budget", about, args)
     console = plain_console()
@@ -156,7 +156,7 @@ def budget(about: str, args: Sequence[str]) -> int:
     kept: dict[str, int] = {}
     for label, arm in made.arms.items():
         model = create_model(arm.arch, **shape, num_classes=len(source.classes), args=arm.args)
-        with runs(arm.arch, source):
+        with model_errors(arm.arch, source):
             kept[label] = activation_bytes(model, **shape)
     _show_costs(console, made.arms.values(), kept)
     return 0

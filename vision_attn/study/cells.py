@@ -1,4 +1,4 @@
-"""The cells of a study: model x size x draw x seed, matched and dealt before anything runs."""
+"""The cells of a study: model x size x draw x seed, planned before anything runs."""
 
 import hashlib
 import json
@@ -19,17 +19,17 @@ from vision_attn.study.config import Protocol, Study
 from vision_attn.study.defaults import follow_images
 from vision_attn.training.run import RunConfig
 
-__all__ = ["Arm", "Cell", "Plan", "key_of", "key_start", "plan", "runs", "with_config"]
+__all__ = ["Arm", "Cell", "Plan", "key_of", "key_start", "model_errors", "plan", "with_config"]
 
 FORMAT = 1
 """Raised whenever the same configuration would give other numbers; part of every cell's key."""
 
 MOST_LAYERS = 100
-"""Of a CNN's stage while its widths are solved for, which looks at each of them."""
+"""Layers of a CNN's stage; solving for its widths takes time for each."""
 
-AS_BEFORE = {"control": "none", "optim.ema": None}
-"""Options that came after the first results, with the value that changes nothing: it is left out
-of a key, so that results from before keep theirs."""
+LATER_OPTIONS = {"control": "none", "optim.ema": None}
+"""Options added after the first results, each with the value that changes nothing. That value is
+left out of keys, so that earlier results keep theirs."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def plan(study: Study, source: Source) -> Plan:
     if len(set(sizes)) < len(sizes):
         raise UserError(f"sizes {study.sizes} name the same number of images twice")
     axes = product(range(study.draws), sizes, range(study.seeds), arms.values(), study.controls)
-    dealt = {
+    subsets = {
         (draw, size): _deal(study, source, draw, size).hash
         for draw, size in product(range(study.draws), sizes)
     }
@@ -127,7 +127,7 @@ def plan(study: Study, source: Source) -> Plan:
                 control=control,
             )
             key = _key(arm.label, config, source)
-            cells.append(Cell(key, arm, config, dealt[draw, size], protocols))
+            cells.append(Cell(key, arm, config, subsets[draw, size], protocols))
     return Plan(study, source, arms, cells)
 
 
@@ -164,15 +164,15 @@ def _deal(study: Study, source: Source, draw: int, size: int | None) -> Subset:
 
 
 @contextmanager
-def runs(arch: str, source: Source) -> Iterator[None]:
-    """What torch or timm raise for images that a model cannot take becomes a UserError."""
+def model_errors(arch: str, source: Source) -> Iterator[None]:
+    """Turn what torch or timm raise on images that a model cannot take into a UserError."""
     try:
         yield
     except (AssertionError, MemoryError, RuntimeError) as e:
         h, w = source.img_size
-        said = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
+        reason = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
         raise UserError(
-            f"model {arch!r} does not run on images of {h} x {w} pixels: {said.strip()}"
+            f"model {arch!r} does not run on images of {h} x {w} pixels: {reason.strip()}"
         ) from e
 
 
@@ -184,12 +184,12 @@ def _cost(arch: str, args: Mapping[str, Any], source: Source) -> Cost:
         num_classes=len(source.classes),
         args=args,
     )
-    with runs(arch, source):
+    with model_errors(arch, source):
         return cost(built, source.in_chans, source.img_size)
 
 
 def _matched_cnn(study: Study, label: str, source: Source) -> dict[str, Any]:
-    """The CNN's widths, solved for the cost of the model it is matched to."""
+    """Widths of the CNN that give it the cost of the model it is matched to."""
     target = study.matched_to(label)
     arch = study.archs.get(target, target)
     if arch == "cnn":
@@ -221,13 +221,13 @@ def key_of(label: str, config: Mapping[str, Any], name: str, fingerprint: str) -
 
     Args:
         label: what the study calls the model.
-        config: fields of a `RunConfig`, as it is or as result.json has them.
+        config: fields of a `RunConfig`, or the same values from result.json.
         name, fingerprint: of the images.
     """
     content = {"format": FORMAT, "data": fingerprint, "name": name, **config}
     if content["threads"] > 1:
-        content["format"] = 2  # short rows take another path than they did
-    for option, neutral in AS_BEFORE.items():
+        content["format"] = 2  # with several threads, short rows are summed in another order
+    for option, neutral in LATER_OPTIONS.items():
         *above, last = option.split(".")
         holder = content
         for part in above:
@@ -243,15 +243,15 @@ def key_of(label: str, config: Mapping[str, Any], name: str, fingerprint: str) -
 def key_start(label: str, config: Mapping[str, Any]) -> str:
     """The readable part of a key."""
     control = config.get("control", "none")
-    shown = _directory(label, config["model"]) + ("" if control == "none" else f"-{control}")
-    return f"{shown}-n{config['size']:06d}-d{config['draw']}-s{config['seed']}"
+    start = _directory(label, config["model"]) + ("" if control == "none" else f"-{control}")
+    return f"{start}-n{config['size']:06d}-d{config['draw']}-s{config['seed']}"
 
 
 def _directory(label: str, arch: str) -> str:
     """A label as part of a directory's name; no two labels of one model have the same.
 
-    One that a file system would not take as it is gets a hash after `~`. A model under its own name
-    needs none, since the model is part of the key.
+    A label that a file system would change or refuse gets a hash after `~`. A model under its own
+    name needs none, since the model is part of the key.
     """
     clean = re.sub(r"""[/\\:*?"<>|~\x00-\x1f]""", "-", label)
     if len(label.encode()) <= _LONG and not label.startswith("."):

@@ -1,4 +1,7 @@
-"""What a comparison is asked to do: the study's configuration, and what in it cannot be meant."""
+"""The configuration of a study, its rules, and the checks of its values.
+
+How near a matched CNN must come is TOLERANCE, beside the solver in `models`.
+"""
 
 import math
 import os
@@ -18,15 +21,16 @@ from vision_attn.training.run import Control
 __all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes"]
 
 DEFAULT_STEPS = 400
+"""Updates of a run where the study does not say how long a model trains."""
 
 FITTED = 0.99
 """Train accuracy from which a run counts as fitted."""
 
 MEASURED_IMAGES = 256
-"""Test images on which it is measured how far attention looks."""
+"""Test images on which the distance of attention is measured."""
 
 MOST_STEPS = 10**9
-"""Updates of a run that somebody can mean; so are the other limits here."""
+"""Updates of a run. Like the limits below, far above any real study: more is a typing error."""
 
 MOST_CELLS = 100_000
 
@@ -50,7 +54,7 @@ class Budget:
     epochs: int | None = None
 
     def protocols(self, size: int, batch_size: int) -> dict[Protocol, int]:
-        """Updates for a subset of this size, by each protocol that is asked for."""
+        """Updates for a subset of this size, under each protocol of the study."""
         self.check()
         updates: dict[Protocol, int] = {}
         if self.steps is not None or self.epochs is None:
@@ -66,7 +70,7 @@ class Budget:
         return updates
 
     def updates(self, size: int, batch_size: int) -> dict[int, tuple[Protocol, ...]]:
-        """The same the other way round: one run stands for all protocols that give its updates."""
+        """Numbers of updates, each with all protocols that give it: one run serves them all."""
         protocols = self.protocols(size, batch_size)
         return {
             steps: tuple(name for name, count in protocols.items() if count == steps)
@@ -74,7 +78,7 @@ class Budget:
         }
 
     def check(self) -> None:
-        """Refuse lengths that are none."""
+        """Raise UserError on a length out of range."""
         for name, value in (("steps", self.steps), ("epochs", self.epochs)):
             if value is not None and not 1 <= value <= MOST_STEPS:
                 raise UserError(f"budget.{name} is {value}; wanted 1 to {MOST_STEPS:,}")
@@ -82,7 +86,7 @@ class Budget:
 
 @dataclass(kw_only=True)
 class Tuning:
-    """What `tune` tries: points spread evenly (Halton) over these ranges, the same for all models.
+    """Settings that `tune` tries: points spread evenly (Halton) in these ranges, for all models.
 
     Args:
         lr: lowest and highest learning rate, on a log scale.
@@ -95,7 +99,7 @@ class Tuning:
     augment: list[AugmentConfig] = field(default_factory=list)
 
     def check(self) -> None:
-        """Refuse ranges that are none."""
+        """Raise UserError on an empty range, or values out of range."""
         for name in ("lr", "weight_decay"):
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf:
@@ -111,23 +115,23 @@ class Study:
     Args:
         data: which images.
         models: vit, pixel_vit, cnn, ... or timm:NAME; LABEL=NAME is a model under another name, so
-            that one can stand there twice with other arguments.
+            that a study can hold it twice, with other arguments.
         args: arguments of each model, by its label; null follows the images: a patch that makes
             36 to 64 tokens.
         match: what of a CNN is made equal to the model it is matched to: params, flops, both, none.
         match_to: the model whose cost a CNN's widths are solved for, or one for each CNN's label;
             null is the first of `models` that is no CNN.
-        sizes: numbers of training images; `all` is what validation leaves; null is 20, 50, 100,
-            200 ... up to that.
+        sizes: numbers of training images; `all` is every image outside validation; null is 20, 50,
+            100, 200 ... up to that.
         draws: how many subsets of each size.
         seeds: how many initialisations of each draw.
         budget: how long a model trains.
         batch_size: images an update, no more than the subset has.
         optim: optimiser and schedule.
-        augment: what training images go through.
+        augment: augmentation of the training images.
         controls: none; permuted, pixels in another, fixed order; shuffled, labels at random.
-        tune: tries for each model and size, chosen by validation; 0 tries nothing.
-        tuning: what is tried.
+        tune: tries for each model and size, the best chosen on validation images; 0 is no tuning.
+        tuning: the settings to try.
         precision: Lightning's, e.g. 32-true or bf16-mixed.
         select: last, the weights of the last update; best, of the lowest validation loss.
         rows: how many times a run measures validation and writes its log.
@@ -172,7 +176,7 @@ class Study:
         return next((name for name, arch in self.archs.items() if arch != "cnn"), "vit")
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before anything is built."""
+        """Raise UserError on values out of range, before any work starts."""
         labels = [label_of(entry) for entry in self.models]
         for name, values in (
             ("models", labels), ("sizes", self.sizes), ("controls", self.controls),
@@ -227,7 +231,7 @@ class Study:
         self.tuning.check()
 
     def _check_cells(self) -> None:
-        """Refuse more cells than anybody waits for, while none of them is made."""
+        """Raise UserError on a study with too many cells, before they are made."""
         axes = {name: len(getattr(self, name) or "1") for name in ("models", "sizes", "controls")}
         runs = math.prod(axes.values())
         cells = runs * (self.draws * self.seeds + self.tune)
@@ -242,7 +246,7 @@ class Study:
 
 
 def most_processes() -> int:
-    """Threads, or workers, that a machine can be meant to have, or one that shares the study."""
+    """Threads or workers at most: four a core, and 64 where another machine may run the study."""
     return max(4 * (os.cpu_count() or 1), 64)
 
 

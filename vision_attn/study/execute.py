@@ -1,4 +1,4 @@
-"""Cells on this machine: a few processes, each with its own threads, so that two cores are used."""
+"""Run cells on this machine, in a few processes that share the images."""
 
 import os
 from collections import deque
@@ -19,9 +19,9 @@ from vision_attn.errors import UserError
 from vision_attn.explain.measures import attention_measures, some_images
 from vision_attn.study.cells import Cell, Plan
 from vision_attn.study.config import MEASURED_IMAGES
-from vision_attn.study.progress import View, view
+from vision_attn.study.progress import Display, display
 from vision_attn.study.store import Store
-from vision_attn.study.workers import Died, Images, Worker, finished, stop
+from vision_attn.study.workers import Images, Worker, WorkerDied, stop, wait_for
 from vision_attn.training.classifier import Classifier
 
 __all__ = ["default_workers", "execute"]
@@ -56,10 +56,10 @@ def execute(
     measure = study.measure and not tries
     done = [c for c in plan.cells if store.done(c, measure=measure, test=not tries)]
     for cell in done:
-        store.stand_for(cell)
+        store.add_protocols(cell)
     keys = {c.key for c in done}
     todo = [c for c in plan.cells if c.key not in keys]
-    shown = view(console, len(plan.cells), len(done))
+    bars = display(console, len(plan.cells), len(done))
     if not todo:
         return 0
     options = {
@@ -68,8 +68,8 @@ def execute(
         "finish": _measures if measure else None,
     }
     workers = min(workers or default_workers(study.threads), len(todo))
-    with _shared(plan.source, store.cells) as images, shown:
-        return _run(todo, images, store, options, workers, study.threads, shown)
+    with _shared(plan.source, store.cells) as images, bars:
+        return _run(todo, images, store, options, workers, study.threads, bars)
 
 
 def _run(
@@ -79,11 +79,11 @@ def _run(
     options: dict[str, Any],
     workers: int,
     threads: int,
-    shown: View,
+    bars: Display,
 ) -> int:
     steps: Any = get_context("spawn").RawArray("q", len(cells))  # each worker writes its cell's
     number = {c.key: i for i, c in enumerate(cells)}
-    todo, died, failed = deque(cells), set[str](), 0
+    todo, repeats, failed = deque(cells), set[str](), 0
     idle: list[Worker] = []
     running: dict[Worker, tuple[Cell, Path]] = {}
     try:
@@ -96,26 +96,26 @@ def _run(
                 running[worker] = cell, place
                 todo.popleft()
                 worker.start((number[cell.key], cell.config, place, options))
-            ended = finished(running, 0.5)
-            shown.tell([(c, steps[number[c.key]]) for c, _ in running.values()])
-            for worker in ended:
+            answers = wait_for(running, 0.5)
+            bars.update([(c, steps[number[c.key]]) for c, _ in running.values()])
+            for worker in answers:
                 cell, place = running[worker]
                 try:
                     outcome = worker.result()
                     idle.append(worker)
-                except Died as e:
+                except WorkerDied as e:
                     outcome = {"status": "failed", "error": str(e)}
                     stop([worker])
                 del running[worker]
-                if worker not in idle and cell.key not in died:
-                    died.add(cell.key)
+                if worker not in idle and cell.key not in repeats:
+                    repeats.add(cell.key)
                     todo.appendleft(cell)
                     steps[number[cell.key]] = 0
-                    shown.say(cell, f"{outcome['error']}; it is run again")
+                    bars.note(cell, f"{outcome['error']}; it is run again")
                     continue
                 result = store.keep(cell, place, outcome)
                 failed += result.status != "ok"
-                shown.done(cell, result)
+                bars.end(cell, result)
     finally:
         stop([*running, *idle])
     return failed
@@ -123,13 +123,13 @@ def _run(
 
 @contextmanager
 def _shared(source: Source, folder: Path) -> Iterator[Images]:
-    """The images for worker processes, which map them instead of copying.
+    """The images for worker processes, which map them and do not copy them.
 
     Where the system has too little shared memory (a container often has 64 MiB), they lie in a file
     in `folder`, which the next start of the study removes if this one cannot.
 
     Raises:
-        UserError: neither has room.
+        UserError: both are full.
     """
     parts = {n: getattr(source, n) for n in ("train_images", "test_images")}
     parts = {n: x for n, x in parts.items() if not isinstance(x, Files)}

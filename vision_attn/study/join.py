@@ -1,4 +1,4 @@
-"""Several directories as one study, where they fit together."""
+"""Several directories joined into one study."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +13,11 @@ from vision_attn.study.results import StoredStudy, read
 __all__ = ["join"]
 
 _CLOCK = ("seconds", "images_per_second")
-"""Columns that two starts of one run do not share."""
+"""Columns that differ between two starts of one run."""
 
 
 def join(roots: Sequence[Path]) -> StoredStudy:
-    """Several directories as one study. A run that two of them hold alike is taken once.
+    """Several directories as one study. A run that is in two of them is taken once.
 
     Raises:
         UserError: other images, other arguments of a model, or other numbers of the same run.
@@ -43,44 +43,44 @@ def join(roots: Sequence[Path]) -> StoredStudy:
 
 
 def _names(roots: list[Path]) -> dict[Path, str]:
-    """Directories by their last names, or by all where two have the same."""
+    """The last name of each directory, or its whole path where two have the same name."""
     last = [root.resolve().name for root in roots]
     return {r: n if last.count(n) == 1 else str(r) for r, n in zip(roots, last, strict=True)}
 
 
 def _check_studies(studies: dict[str, dict[str, Any]]) -> None:
-    seen: dict[str, tuple[str, Any]] = {}
+    first: dict[str, tuple[str, Any]] = {}
     for name, study in studies.items():
         facts = {"images (data.fingerprint)": study["identity"]["data"]["fingerprint"]}
         facts |= {f"arguments of {model}": args for model, args in study["args"].items()}
         for what, value in facts.items():
-            other, held = seen.setdefault(what, (name, value))
-            if held != value:
+            other, known = first.setdefault(what, (name, value))
+            if known != value:
                 raise UserError(
-                    f"{other} and {name} differ in the {what}: {held} and {value};"
+                    f"{other} and {name} differ in the {what}: {known} and {value};"
                     " only studies of the same images and models can be joined"
                 )
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as dicts, their keys known to be words."""
+    """Rows as dicts whose keys are texts."""
     return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
 
 
 def _join_results(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    kept: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
+    runs: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
     for root, results in parts.items():
         for row in _records(results):
             key = tuple(row[k] for k in RUN)
-            other, held = kept.setdefault(key, (root, row))
-            if held is row or row["status"] != "ok":
+            other, first = runs.setdefault(key, (root, row))
+            if first is row or row["status"] != "ok":
                 continue
-            if held["status"] != "ok":
-                kept[key] = root, row
+            if first["status"] != "ok":
+                runs[key] = root, row
                 continue
             for column in results.columns:
-                a, b = held.get(column), row[column]
-                empty = [pd.isna(a), pd.isna(b)]  # `matched` of an earlier version always is
+                a, b = first.get(column), row[column]
+                empty = [pd.isna(a), pd.isna(b)]  # `matched` always is, in earlier versions
                 alike = a == b or all(empty) or (column == "matched" and any(empty))
                 if column not in _CLOCK and not alike:
                     cell = ", ".join(f"{k} {v}" for k, v in zip(RUN, key, strict=True))
@@ -88,15 +88,15 @@ def _join_results(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
                         f"{other} and {root} hold the same cell ({cell}) with {column} {a} and"
                         f" {b}; join directories of one configuration"
                     )
-    rows = [row for _, row in kept.values()]
+    rows = [row for _, row in runs.values()]
     return pd.DataFrame(rows).sort_values(list(RUN), kind="stable", ignore_index=True)
 
 
 def _stack(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """Tables one below the other; of rows with the same names the first counts."""
-    full = [t for t in tables if len(t)]
-    if not full:
+    """Tables stacked; of rows with the same names only the first is taken."""
+    tables = [t for t in tables if len(t)]
+    if not tables:
         return pd.DataFrame()
     names = [*RUN, "step", "layer", "steps", "try"]
-    stacked = pd.concat(full, ignore_index=True)
-    return stacked.drop_duplicates([n for n in names if n in stacked], ignore_index=True)
+    table = pd.concat(tables, ignore_index=True)
+    return table.drop_duplicates([n for n in names if n in table], ignore_index=True)

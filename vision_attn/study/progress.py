@@ -9,29 +9,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vision_attn.study.cells import Cell
 from vision_attn.study.result import Result
 
-__all__ = ["View", "view"]
+__all__ = ["Display", "display"]
 
 Running = list[tuple[Cell, int]]
-"""Running cells with their step."""
+"""Running cells, each with its step."""
 
 
-class View(Protocol):
-    """What shows how far the cells are."""
+class Display(Protocol):
+    """What shows how far the cells are; a context, which begins and ends it."""
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *_: object) -> None: ...
 
-    def tell(self, running: Running) -> None:
-        """Steps of the running cells, told often."""
+    def update(self, running: Running) -> None:
+        """Show the steps of the running cells; called often."""
 
-    def say(self, cell: Cell, text: str) -> None:
-        """Something has happened to a cell that goes on."""
+    def note(self, cell: Cell, text: str) -> None:
+        """Show a message on a cell that goes on."""
 
-    def done(self, cell: Cell, result: Result) -> None:
-        """A cell has ended, with this result."""
+    def end(self, cell: Cell, result: Result) -> None:
+        """Show the result of a cell that has ended."""
 
 
-def view(console: Console, total: int, done: int) -> View:
+def display(console: Console, total: int, done: int) -> Display:
     """Bars where the console is a terminal, else lines."""
     return (_Bars if console.is_terminal else _Lines)(console, total, done)
 
@@ -72,7 +72,7 @@ class _Bars:
     def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
-    def tell(self, running: Running) -> None:
+    def update(self, running: Running) -> None:
         for cell, step in running:
             if cell.key not in self.tasks:
                 self.tasks[cell.key] = self.bars.add_task(
@@ -83,10 +83,10 @@ class _Bars:
     def _print(self, text: str) -> None:
         self.bars.console.print(text, highlight=False, markup=False, emoji=False)
 
-    def say(self, cell: Cell, text: str) -> None:
+    def note(self, cell: Cell, text: str) -> None:
         self._print(f"{_name(cell)}  {text}")
 
-    def done(self, cell: Cell, result: Result) -> None:
+    def end(self, cell: Cell, result: Result) -> None:
         if cell.key in self.tasks:
             self.bars.remove_task(self.tasks.pop(cell.key))
         self.bars.advance(self.all)
@@ -116,13 +116,13 @@ class _Lines:
             emoji=False, soft_wrap=True,
         )  # fmt: skip
 
-    def tell(self, running: Running) -> None:
+    def update(self, running: Running) -> None:
         if time.monotonic() - self.last > 60:
             self._print("; ".join(f"{_name(c)} step {s} of {c.config.steps}" for c, s in running))
 
-    def say(self, cell: Cell, text: str) -> None:
+    def note(self, cell: Cell, text: str) -> None:
         self._print(f"{_name(cell)}  {text}")
 
-    def done(self, cell: Cell, result: Result) -> None:
+    def end(self, cell: Cell, result: Result) -> None:
         self.count += 1
         self._print(f"{_name(cell)}  {_outcome(result)}")

@@ -1,4 +1,4 @@
-"""One stored run: the only place that says what result.json holds and what older files lack."""
+"""One stored run: what result.json and results.csv hold, and what is missing from older files."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import pandas as pd
 
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain
-from vision_attn.study.cells import AS_BEFORE, Cell, key_of, key_start
+from vision_attn.study.cells import LATER_OPTIONS, Cell, key_of, key_start
 from vision_attn.study.config import FITTED, Protocol
 from vision_attn.texts import table_text
 from vision_attn.training.run import Control
@@ -24,16 +24,16 @@ COLUMNS = (
     "val_acc", "test_acc", "train_loss", "test_loss", "gap", "fitted", "seconds",
     "images_per_second", "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
 )  # fmt: skip
-"""Of results.csv."""
+"""Columns of results.csv."""
 
 _LATER = ("protocol", "control", "arch", "matched")
-"""Columns that came after the first results."""
+"""Columns that were added after the first results."""
 
 RUN = ("model", "size", "protocol", "control", "draw", "seed")
 """The columns that name a run, by which results.csv is sorted."""
 
 _EARLY = {"protocols": ["steps"], "control": "none"}
-"""What the first runs were, whose results do not say so."""
+"""Values of the first runs, whose results do not name them."""
 
 _PROTOCOLS = [list(p) for n in (1, 2) for p in permutations(get_args(Protocol), n)]
 _HUGE = 1e300
@@ -47,13 +47,13 @@ def _number(low: float, high: float, *, kind: type = float, needed: bool = True)
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """A run and what came out of it.
+    """A run and its results.
 
     Args:
         model: the label; `arch` is the model that it stands for.
-        protocols: those under which the run stands.
-        matched: what of it was matched; None where that is not stored.
-        measures: how far attention looks, a row a layer and head; None where not measured.
+        protocols: those that the run belongs to.
+        matched: as in `Arm`; None where it is not stored.
+        measures: of attention, a row a layer and head; None where not measured.
         config: the run's `RunConfig`, as plain values; empty where it was read from results.csv.
 
     Losses that are not finite are None. A failed run has none of the measured values; a try of
@@ -107,8 +107,8 @@ class Result:
         }
         if outcome["status"] == "ok":
             named["fitted"] = outcome["train_acc"] >= FITTED
-        if strange := outcome.keys() - {f.name for f in fields(cls)}:
-            raise TypeError(f"a run returned {sorted(strange)}, which Result does not hold")
+        if unknown := outcome.keys() - {f.name for f in fields(cls)}:
+            raise TypeError(f"a run returned {sorted(unknown)}, for which Result has no field")
         return cls.from_json(json.loads(as_json({**outcome, **named})))
 
     @classmethod
@@ -121,7 +121,7 @@ class Result:
             test: whether a finished run must have looked at test images.
 
         Raises:
-            UserError: no such file, or one that cannot be believed; the message says why.
+            UserError: a missing or damaged file; the message says why.
         """
         file = path / "result.json"
         try:
@@ -144,11 +144,11 @@ class Result:
 
     @classmethod
     def from_json(cls, value: Any) -> "Result":
-        """Values as of result.json, of this version or an earlier one.
+        """The content of a result.json, of this version or an earlier one.
 
         Raises:
-            UserError: a value of another type or out of its range, or at odds with the
-                configuration that it came from.
+            UserError: a value of another type, out of its range, or different from the
+                configuration of its run.
         """
         if not isinstance(value, dict):
             raise UserError(f"it holds {type(value).__name__}; wanted an object")
@@ -159,8 +159,8 @@ class Result:
         if result.status == "ok":
             facts["steps"] = config["steps"]
         for name, wanted in facts.items():
-            given = getattr(result, name)
-            _want(name, given, given == wanted, f"{wanted}, as its config says")
+            own = getattr(result, name)
+            _want(name, own, own == wanted, f"{wanted}, as its config says")
         return result
 
     @classmethod
@@ -180,7 +180,7 @@ class Result:
 
     @classmethod
     def _checked(cls, value: Mapping[str, Any]) -> "Result":
-        """Values by field; what is missing from those of an earlier version is filled in."""
+        """A result from values by field; what earlier versions did not store is filled in."""
         row = _EARLY | {f.name: value[f.name] for f in fields(cls) if f.name in value}
         for name in ("model", "arch", "control", "status"):
             _want(name, row.get(name), isinstance(row.get(name), str), "text")
@@ -189,8 +189,8 @@ class Result:
         ok = row["status"] == "ok"
         for f in fields(cls):
             if "span" in f.metadata:
-                always = f.name in ("size", "draw", "seed", "params", "flops")
-                needed = always or (ok and f.metadata["needed"])
+                named = f.name in ("size", "draw", "seed", "params", "flops")
+                needed = named or (ok and f.metadata["needed"])
                 row[f.name] = _number_of(f.name, row.get(f.name), needed, **_span(f.metadata))
         _want("fitted", row.get("fitted"), isinstance(row.get("fitted"), bool) or not ok, "a bool")
         for name, needed in (("matched", False), ("subset", ok), ("error", not ok)):
@@ -208,13 +208,13 @@ class Result:
             raise UserError("test_acc or gap is missing")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for result.json; what was not measured is left out."""
+        """Plain values for result.json, without what was not measured."""
         row = {f.name: getattr(self, f.name) for f in fields(self)}
         measured = self.status == "ok"
         losses = ("train_loss", "val_loss") + ("test_loss",) * (self.test_acc is not None)
-        kept = {"error", *(losses if measured else ())}
+        always = {"error", *(losses if measured else ())}
         row["protocols"] = list(self.protocols)
-        return {k: v for k, v in row.items() if v is not None or k in kept}
+        return {k: v for k, v in row.items() if v is not None or k in always}
 
     def rows(self) -> list[dict[str, Any]]:
         """Rows for results.csv, one for each protocol."""
@@ -225,7 +225,7 @@ class Result:
 
 
 def rows_of(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """Rows of results.csv in its order, one for each protocol that a result stands for."""
+    """Rows of results.csv in its order, one for each protocol of a result."""
     rows = [row for result in results for row in result.rows()]
     return sorted(rows, key=lambda row: tuple(row[name] for name in RUN))
 
@@ -234,7 +234,7 @@ def read_rows(file: Path) -> list[Result]:
     """The runs of a results.csv, one a row.
 
     Raises:
-        UserError: no such table, a missing column, or a row that cannot be believed.
+        UserError: a missing or damaged file, a missing column, a damaged row.
     """
     try:
         table = pd.read_csv(
@@ -254,7 +254,7 @@ def read_rows(file: Path) -> list[Result]:
 
 
 def _value(text: str, kind: type) -> Any:
-    """What a cell of results.csv holds; a text where it is not of this kind."""
+    """A value of this kind from a cell of results.csv; the text itself where it is none."""
     if kind is str:
         return table_text(text)
     if kind is bool:
@@ -272,9 +272,9 @@ def _no_constant(name: str) -> Any:
 
 def _want(name: str, value: Any, good: bool, wanted: str) -> None:
     if not good:
-        shown = repr(value)
-        shown = shown if len(shown) < 60 else f"{shown[:57]}..."
-        raise UserError(f"{name} is {shown}; wanted {wanted}")
+        text = repr(value)
+        text = text if len(text) < 60 else f"{text[:57]}..."
+        raise UserError(f"{name} is {text}; wanted {wanted}")
 
 
 def _span(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,10 +294,10 @@ def _number_of(name: str, value: Any, needed: bool, span: tuple[float, float], k
 
 
 def _config(value: Any) -> dict[str, Any]:
-    """A configuration with what came after the first results filled in."""
+    """A configuration; options that were added after the first results are filled in."""
     _want("config", value, isinstance(value, dict), "an object")
     config: dict[str, Any] = json.loads(json.dumps(value))
-    for option, neutral in AS_BEFORE.items():
+    for option, neutral in LATER_OPTIONS.items():
         *above, last = option.split(".")
         holder = config
         for part in above:

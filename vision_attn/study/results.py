@@ -1,4 +1,4 @@
-"""What a report is made from: the stored files of one study, or of several joined."""
+"""Results of a study read back, selected and summarised; reading writes nothing."""
 
 import logging
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _TUNING = ("model", "size", "try", "lr", "weight_decay", "val_acc", "chosen")
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A study read back.
+    """Everything that is stored of a study.
 
     Args:
         results: one row a run, with the columns of results.csv.
@@ -55,17 +55,18 @@ def read_results(root: Path) -> pd.DataFrame:
     """Results of a study's directory: from its cells, else from its results.csv.
 
     Raises:
-        UserError: no results there, a table that is damaged, or no run that is done.
+        UserError: no results, a damaged table, or no finished run.
     """
-    return _results(root, _believed(root))
+    return _results(root, _read_cells(root))
 
 
 def read(root: Path) -> StoredStudy:
-    """Everything that is stored of a study; only its results must be there.
+    """Everything that is stored of a study. Damaged files are left out and logged.
 
-    What is damaged is left out and logged.
+    Raises:
+        UserError: no results, or a damaged study.yaml, studies.yaml or tuning.csv.
     """
-    cells = _believed(root)
+    cells = _read_cells(root)
     results = _results(root, cells)
     if cells is None:
         training, attention, rises = (
@@ -84,17 +85,17 @@ def read(root: Path) -> StoredStudy:
 Cells = list[tuple[Path, Result]]
 
 
-def _believed(root: Path) -> Cells | None:
+def _read_cells(root: Path) -> Cells | None:
     """The cells of a directory; None where it has no folder `cells`."""
     if not (root / "cells").is_dir():
         return None
     cells, damages = Store(root).read()
     for damage in damages:
-        _leave_out(damage)
+        _log_damage(damage)
     return cells
 
 
-def _leave_out(damage: object) -> None:
+def _log_damage(damage: object) -> None:
     _LOG.warning("%s; left out", one_line(damage))
 
 
@@ -111,7 +112,7 @@ def _results(root: Path, cells: Cells | None) -> pd.DataFrame:
 
 
 _TEXTS = ("model", "status", "protocol", "control", "augment")
-"""Columns that are text, also where it looks like a number."""
+"""Columns that are text, even where it looks like a number."""
 
 _WHOLE = ("size", "step", "layer")
 
@@ -160,13 +161,13 @@ def _check_numbers(file: Path, table: pd.DataFrame, name: str) -> None:
 
 
 def _optional(file: Path) -> pd.DataFrame:
-    """A table that the page can do without."""
+    """A table that a report does not need; empty where it is missing or damaged."""
     if not file.is_file():
         return pd.DataFrame()
     try:
         return _table(file, ("model", "size", "protocol", "control"))
     except UserError as e:
-        _leave_out(e)
+        _log_damage(e)
         return pd.DataFrame()
 
 
@@ -187,7 +188,7 @@ def _studies(root: Path) -> dict[str, dict[str, Any]]:
 
 
 def _labels(result: Result) -> list[dict[str, Any]]:
-    """What names a run beside its draw and seed; two where it stands under two protocols."""
+    """The names of a run beside its draw and seed, one for each protocol."""
     named = {"model": result.model, "control": result.control, "size": result.size}
     return [{**named, "protocol": p} for p in result.protocols]
 
@@ -202,7 +203,7 @@ def _logs(cells: Cells) -> list[tuple[Result, pd.DataFrame]]:
         try:
             log = read_log(path)
         except UserError as e:
-            _leave_out(e)
+            _log_damage(e)
             continue
         if log is not None:
             # train and validation stand in two rows of one step
@@ -238,7 +239,7 @@ def _rises(logs: list[tuple[Result, pd.DataFrame]]) -> pd.DataFrame:
 
 
 def _attention(results: list[Result]) -> pd.DataFrame:
-    """Means over heads, draws and seeds of what was measured of attention, by layer."""
+    """Measures of attention, by layer: means over heads, draws and seeds."""
     rows = [
         {**labels, **{k: v for k, v in measured.items() if k != "head"}}
         for result in results
@@ -264,17 +265,17 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     """One row a (model, protocol, control, size): draws, share of fitted runs, each measure.
 
     Seeds of a draw are averaged first, since they share its images. Failed cells do not count.
-    `gap` and `loss_gap` are train minus test. A measure that the results do not have is left out.
+    `gap` and `loss_gap` are train minus test. A measure without results is left out.
     """
-    good = results[results["status"] == "ok"]
-    if {"train_loss", "test_loss"} <= set(good):
-        good = good.assign(loss_gap=good["train_loss"] - good["test_loss"])
-    measures = [m for m in MEASURES if m in good]
-    good = good.astype(dict.fromkeys(measures, float) | {"fitted": bool})
+    runs = results[results["status"] == "ok"]
+    if {"train_loss", "test_loss"} <= set(runs):
+        runs = runs.assign(loss_gap=runs["train_loss"] - runs["test_loss"])
+    measures = [m for m in MEASURES if m in runs]
+    runs = runs.astype(dict.fromkeys(measures, float) | {"fitted": bool})
     keys = ["model", "protocol", "control", "size"]
-    draws = good.groupby([*keys, "draw"])[measures].mean().reset_index()
+    draws = runs.groupby([*keys, "draw"])[measures].mean().reset_index()
     table = interval_table(draws, keys, measures)
-    facts = good.groupby(keys, as_index=False).agg(
+    facts = runs.groupby(keys, as_index=False).agg(
         fitted=("fitted", "mean"), params=("params", "first"), flops=("flops", "first")
     )
     for place, name in enumerate(("fitted", "params", "flops"), len(keys) + 1):

@@ -1,4 +1,4 @@
-"""Results that survive a crash: one directory a cell, renamed into place when it is whole."""
+"""Results that survive a crash: a directory for each cell, renamed into place when complete."""
 
 import csv
 import io
@@ -42,14 +42,14 @@ class Store:
         self.root, self.cells = root, root / "cells"
 
     def check(self, plan: Plan) -> None:
-        """Refuse a directory that holds another configuration, or something else altogether."""
+        """Raise UserError where the directory holds another configuration, or no study at all."""
         stored = read_study(self.root)
         try:
             empty = stored or not self.root.exists() or not any(self.root.iterdir())
         except OSError:
             empty = False
         if not empty:
-            raise UserError(f"out {self.root} exists and is no study; choose a new directory")
+            raise UserError(f"out {self.root} is not a study directory; choose a new directory")
         if stored is not None:
             refuse_other(self.root, stored, identity(plan))
         labels: dict[str, str] = {}
@@ -57,13 +57,13 @@ class Store:
             other = labels.setdefault(normalize("NFKC", label).casefold(), label)
             if other != label:
                 raise UserError(
-                    f"models {other!r} and {label!r} of out {self.root} differ in the case of"
-                    " letters alone, which not every file system tells apart; name one otherwise"
+                    f"models {other!r} and {label!r} of out {self.root} differ only in the case"
+                    " of letters, which some file systems ignore; rename one of them"
                 )
 
     @contextmanager
     def open(self, plan: Plan) -> Iterator[None]:
-        """Hold the directory for one process: write study.yaml, clear what a crash left."""
+        """Lock the directory for this process, write study.yaml, remove what a crash left."""
         self.check(plan)
         with writing(self.cells):
             self.cells.mkdir(parents=True, exist_ok=True)
@@ -71,12 +71,12 @@ class Store:
             try:
                 lock = FileLock(self.root / ".lock", timeout=0).acquire()
             except Timeout as e:
-                raise UserError(f"another process is at work in {self.root}") from e
+                raise UserError(f"another process is working in {self.root}") from e
         with lock:
             with writing(self.cells):
                 for cells in (self.cells, self.root / "tuning" / "cells"):
-                    for left in cells.glob(".tmp-*"):
-                        _remove(left)
+                    for partial in cells.glob(".tmp-*"):
+                        _remove(partial)
             stored = read_study(self.root) or {"args": {}}
             text = identity(plan)
             text["args"] = stored["args"] | text["args"]
@@ -101,28 +101,27 @@ class Store:
         """The stored result of a cell; None where there is none.
 
         Raises:
-            UserError: one that cannot be believed.
+            UserError: a damaged result, or one of other training images than are dealt now.
         """
         path = self.cells / cell.key
         if not os.path.lexists(path):
             return None
         result = Result.read(path, None, test=test)
-        same = result.model == cell.arm.label and result.config == plain(asdict(cell.config))
-        if not same:
+        if (result.model, result.config) != (cell.arm.label, plain(asdict(cell.config))):
             raise UserError(f"{path / 'result.json'} is damaged: it is of another configuration")
         if result.subset not in (None, cell.subset):
             raise UserError(
-                f"{path / 'result.json'} is of other training images (subset {result.subset}) than"
-                f" are dealt now ({cell.subset})"
+                f"{path / 'result.json'} is of other training images than are dealt now: subset"
+                f" {result.subset}, now {cell.subset}"
             )
         read_log(path)
         return result
 
     def done(self, cell: Cell, *, measure: bool = False, test: bool = True) -> bool:
-        """Whether a whole result with status ok is there; a failed or damaged one is run again.
+        """Whether a cell has a result that need not be run again.
 
-        With `measure`, so is one of a model with attention that has no measures. What is damaged,
-        or of other images than are dealt now, is logged.
+        It is run again where it failed, is damaged or is of other training images than are dealt
+        now (these two are logged), and with `measure` where a model with attention has no measures.
         """
         try:
             result = self.result(cell, test=test)
@@ -133,8 +132,8 @@ class Store:
             return False
         return not (measure and cell.arm.attends) or result.measures is not None
 
-    def stand_for(self, cell: Cell) -> None:
-        """Note in a finished cell's result the protocols of `cell` that it does not name yet."""
+    def add_protocols(self, cell: Cell) -> None:
+        """Add the protocols of `cell` to its stored result."""
         result = self.result(cell, test=False)
         assert result is not None
         if more := [p for p in cell.protocols if p not in result.protocols]:
@@ -142,7 +141,7 @@ class Store:
             write_text(self.cells / cell.key / "result.json", as_json(result.to_json()))
 
     def scratch(self, cell: Cell) -> Path:
-        """A new place for a cell's files until they are whole."""
+        """A new folder for a cell's files until they are complete."""
         path = self.cells / f".tmp-{cell.key}"
         with writing(path):
             _remove(path)
@@ -150,7 +149,7 @@ class Store:
         return path
 
     def keep(self, cell: Cell, scratch: Path, outcome: Mapping[str, Any]) -> Result:
-        """Rename a finished cell into place, its result written first."""
+        """Write a finished cell's result, then rename its folder into place."""
         result = Result.of(cell, outcome)
         write_text(scratch / "result.json", as_json(result.to_json()))
         final = self.cells / cell.key
@@ -160,7 +159,7 @@ class Store:
         return result
 
     def read(self) -> tuple[list[tuple[Path, Result]], list[str]]:
-        """Every result that can be believed, with its directory; and what is wrong with others."""
+        """Every sound result with its directory, and a message for each damaged one."""
         study = read_study(self.root)
         data = None if study is None else study["identity"]["data"]
         results, damages = [], []
@@ -206,7 +205,7 @@ def read_log(path: Path) -> pd.DataFrame | None:
 
 
 def _entries(cells: Path) -> list[Path]:
-    """What lies in `cells`, without what begins with a dot; nothing where there is no folder."""
+    """Entries of `cells` whose names do not begin with a dot; none where there is no folder."""
     try:
         return sorted(p for p in cells.iterdir() if not p.name.startswith("."))
     except FileNotFoundError:
@@ -216,7 +215,7 @@ def _entries(cells: Path) -> list[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Whatever is there."""
+    """Delete a file or a folder, where there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

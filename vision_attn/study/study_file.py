@@ -1,4 +1,4 @@
-"""What must not change within a study's directory, and what may."""
+"""study.yaml: what was started in a directory, and what may change between two starts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,23 +13,22 @@ from vision_attn.study.cells import Plan
 
 __all__ = ["check_study", "covers", "identity", "read_study", "read_yaml", "refuse_other", "starts"]
 
-GROWS = (
+CHANGEABLE = (
     "models", "args", "sizes", "draws", "seeds", "controls", "match_to", "checkpoint", "measure",
 )  # fmt: skip
-"""Parts of a study that may change from one start to the next: they add cells, or files to one."""
-
+"""Parts of a study that may change between two starts: they add cells, or files to a cell."""
 
 _SETS, _COUNTS = ("models", "sizes", "controls"), ("draws", "seeds", "checkpoint", "measure")
-"""Parts of a start by which one covers another."""
+"""Parts of a start that decide whether it covers another."""
 
 
 def identity(plan: Plan) -> dict[str, Any]:
-    """What must not change within a directory: all that decides a result beside the grid's axes."""
+    """What must not change within a directory: what decides results beside the axes."""
     study, source = plan.study, plan.source
-    kept = {k: v for k, v in asdict(study).items() if k not in GROWS}
+    fixed = {k: v for k, v in asdict(study).items() if k not in CHANGEABLE}
     if not study.tune:
-        del kept["tune"], kept["tuning"]
-    kept["data"] = {
+        del fixed["tune"], fixed["tuning"]
+    fixed["data"] = {
         "name": source.name,
         "label": source.label,
         "fingerprint": source.fingerprint,
@@ -40,7 +39,7 @@ def identity(plan: Plan) -> dict[str, Any]:
         label: arm.args | ({} if arm.arch == label else {"arch": arm.arch})
         for label, arm in plan.arms.items()
     }
-    return {"identity": plain(kept), "args": plain(args)}
+    return {"identity": plain(fixed), "args": plain(args)}
 
 
 def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
@@ -52,15 +51,15 @@ def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def refuse_other(root: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise a UserError where `stored`, of the directory `root`, is another study than `wanted`."""
+    """Raise UserError where `stored`, from the directory `root`, is another study than `wanted`."""
     old, new = _flat(stored["identity"]), _flat(wanted["identity"])
     for key in sorted({*old, *new}, key=lambda k: (k == "data.fingerprint", k)):
-        if key.split(".")[0] in GROWS:  # as directories of an earlier version have it
+        if key.split(".")[0] in CHANGEABLE:  # directories of an earlier version have these too
             continue
         if key == "data.label":  # a name to show, which decides nothing
             continue
         if key.startswith("budget.") and None in (old.get(key), new.get(key)):
-            continue  # a protocol more
+            continue  # one more protocol
         if old.get(key) != new.get(key):
             raise UserError(
                 f"out {root} holds a study with {key} {old.get(key)}, this one has"
@@ -78,7 +77,7 @@ def read_study(root: Path) -> dict[str, Any] | None:
     """study.yaml of a directory; None where there is none.
 
     Raises:
-        UserError: one that cannot be read, or is not of this program.
+        UserError: a file that cannot be read, or that this program did not write.
     """
     file = root / "study.yaml"
     if not file.is_file() and not file.is_dir():
@@ -89,7 +88,7 @@ def read_study(root: Path) -> dict[str, Any] | None:
 
 
 def read_yaml(file: Path) -> Any:
-    """What a YAML file holds, or a UserError that names it."""
+    """The content of a YAML file, or a UserError that names the file."""
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as e:
@@ -97,7 +96,7 @@ def read_yaml(file: Path) -> Any:
 
 
 def check_study(file: Path, study: Any) -> None:
-    """Raise a UserError where a part that is read back is of another kind."""
+    """Raise UserError where a part of study.yaml has the wrong type."""
 
     def part(above: Any, name: str, kind: Any, needed: bool = False) -> Any:
         value = above.get(name) if isinstance(above, dict) else None
@@ -110,11 +109,11 @@ def check_study(file: Path, study: Any) -> None:
             )
         return value
 
-    known = part(study, "identity", dict, needed=True)
-    data = part(known, "data", dict, needed=True)
+    fixed = part(study, "identity", dict, needed=True)
+    data = part(fixed, "data", dict, needed=True)
     for name in ("name", "fingerprint"):
         part(data, name, str, needed=True)
-    part(known, "budget", dict)
+    part(fixed, "budget", dict)
     args = part(study, "args", dict, needed=True)
     costs = part(study, "costs", dict) or {}
     for above in (args, costs):
@@ -137,7 +136,7 @@ def check_study(file: Path, study: Any) -> None:
 
 
 def starts(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Configurations that a directory was started with, from its study.yaml."""
+    """Configurations that were started in a directory, from its study.yaml."""
     return list(stored.get("starts") or [s for s in [stored.get("study")] if s])
 
 

@@ -1,4 +1,4 @@
-"""Tuning with equal means: the same tries for every model and size, chosen on validation images."""
+"""Tuning on an equal budget: the same tries for every model, judged on validation images."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,11 +30,11 @@ Group = tuple[str, int | None, int, str]
 
 
 def settings(study: Study) -> list[tuple[OptimConfig, AugmentConfig]]:
-    """The tries, alike for all: the study's own settings first, then points of a Halton sequence.
+    """The tries, for every model: the study's own settings, then points of a Halton sequence.
 
-    So the winner is never behind the untuned settings on the validation images.
+    So on the validation images the winner is never behind the settings without tuning.
     """
-    made = [(study.optim, study.augment)]
+    tries = [(study.optim, study.augment)]
     points = qmc.Halton(d=3, scramble=False).random(study.tune)[1:]  # its first point is a corner
     for lr, decay, strength in points:
         optim = replace(
@@ -43,14 +43,14 @@ def settings(study: Study) -> list[tuple[OptimConfig, AugmentConfig]]:
             weight_decay=_between(study.tuning.weight_decay, decay),
         )
         choice = study.tuning.augment or [study.augment]
-        made.append((optim, choice[int(strength * len(choice))]))
-    return made
+        tries.append((optim, choice[int(strength * len(choice))]))
+    return tries
 
 
 def tune(plan: Plan, store: Store, run: Callable[[Plan, Store], object]) -> Plan:
     """The plan with the settings that won: N tries a (model, size, budget, control), on draw 0.
 
-    Tries are kept under DIR/tuning and taken up again; tuning.csv lists them and who won. The best
+    Tries are kept under DIR/tuning, as cells are; tuning.csv lists them and the winners. The best
     validation accuracy wins, then the lower validation loss, then the earlier try.
 
     Args:
@@ -88,17 +88,17 @@ def tune(plan: Plan, store: Store, run: Callable[[Plan, Store], object]) -> Plan
             rows.append(
                 dict(zip(COLUMNS, group, strict=False))
                 | {"try": i, "lr": config.optim.lr, "weight_decay": config.optim.weight_decay}
-                | {"augment": _named(config.augment), "chosen": i == best}
+                | {"augment": _describe(config.augment), "chosen": i == best}
                 | {k: getattr(result, k, None) for k in ("status", "val_acc", "val_loss")}
             )
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     write_text(store.root / "tuning.csv", csv_text(table, lineterminator="\n"))
-    tuned = [
+    best_cells = [
         with_config(c, plan.source, optim=winner.optim, augment=winner.augment)
         for c in plan.cells
         for winner in [winners[_group(c)]]
     ]
-    return replace(plan, cells=tuned)
+    return replace(plan, cells=best_cells)
 
 
 def _best(results: Sequence[Result | None]) -> int | None:
@@ -117,13 +117,13 @@ def _group(cell: Cell) -> Group:
 
 
 def _between(span: tuple[float, float], share: float) -> float:
-    """A point on a log scale, to three digits, so that it reads well."""
+    """A point on a log scale, to three digits, which are easy to read."""
     low, high = map(math.log, span)
     return float(f"{math.exp(low + share * (high - low)):.3g}")
 
 
-def _named(config: AugmentConfig) -> str:
-    """What differs from no augmentation."""
+def _describe(config: AugmentConfig) -> str:
+    """The options that differ from no augmentation."""
     plain = AugmentConfig()
     changed = {k: v for k, v in vars(config).items() if v != getattr(plain, k)}
     return " ".join(f"{k}={v}" for k, v in changed.items()) or "none"

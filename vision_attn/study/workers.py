@@ -1,4 +1,4 @@
-"""Processes that run cells, each with its own pipe: one that dies takes no other's cell along."""
+"""Processes that run cells, each with its own pipe, so that one that dies harms no other's cell."""
 
 import math
 import multiprocessing
@@ -20,7 +20,7 @@ from vision_attn.data.sources import Source
 from vision_attn.texts import one_line
 from vision_attn.training.run import RunConfig, run
 
-__all__ = ["Died", "Images", "Job", "Worker", "finished", "stop"]
+__all__ = ["Images", "Job", "Worker", "WorkerDied", "stop", "wait_for"]
 
 Job = tuple[int, RunConfig, Path, dict[str, Any]]
 """A cell's number, its configuration, the place for its files, and options of `run`."""
@@ -28,7 +28,7 @@ Job = tuple[int, RunConfig, Path, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Images:
-    """A source for another process; images that are in `files` (path, shape) are mapped there."""
+    """A source for another process, which maps the images in `files` (path, shape)."""
 
     source: Source
     files: dict[str, tuple[Path, tuple[int, ...]]]
@@ -44,8 +44,8 @@ class Images:
         return replace(self.source, **mapped)  # type: ignore[arg-type]
 
 
-class Died(Exception):
-    """A worker's process has ended before its job has; the message says how."""
+class WorkerDied(Exception):
+    """A worker's process has ended before its job; the message says how."""
 
 
 class Worker:
@@ -69,7 +69,7 @@ class Worker:
         theirs.close()
 
     def start(self, job: Job) -> None:
-        """Hand it a job; that the process is dead is found at `result`."""
+        """Give it a job; `result` raises where the process is dead."""
         self._sender = threading.Thread(target=self._send, args=(self._images, job), daemon=True)
         self._sender.start()  # a process that still imports torch does not read yet
         self._images = None
@@ -89,10 +89,10 @@ class Worker:
         self.pipe.close()
 
     def result(self) -> dict[str, Any]:
-        """What the job came to, once the worker is among the `finished`.
+        """The outcome of the job, once `wait_for` has returned the worker.
 
         Raises:
-            Died: the process has ended.
+            WorkerDied: the process has ended.
         """
         try:
             return self.pipe.recv()
@@ -101,19 +101,19 @@ class Worker:
             code = self.process.exitcode or 0
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             hint = "; out of memory?" if code == -getattr(signal, "SIGKILL", 9) else ""
-            raise Died(f"its process died ({how}){hint}") from e
+            raise WorkerDied(f"its process died ({how}){hint}") from e
 
 
-def finished(workers: Iterable[Worker], timeout: float) -> list[Worker]:
-    """Workers whose job or life has ended, after `timeout` seconds at most."""
+def wait_for(workers: Iterable[Worker], timeout: float) -> list[Worker]:
+    """Workers whose job or process has ended, after `timeout` seconds at most."""
     by_pipe: dict[Any, Worker] = {w.pipe: w for w in workers}
     return [by_pipe[pipe] for pipe in wait(list(by_pipe), timeout)]
 
 
 def stop(workers: Iterable[Worker]) -> None:
-    """End processes at once; a Ctrl-C meanwhile does not leave any behind.
+    """End processes at once; a Ctrl-C during this leaves none behind.
 
-    SIGKILL, since Lightning takes SIGTERM as a wish to end after the batch.
+    With SIGKILL, since Lightning ends only after the batch on SIGTERM.
     """
     with _without_interrupt():
         for worker in workers:
@@ -122,12 +122,12 @@ def stop(workers: Iterable[Worker]) -> None:
 
 @contextmanager
 def _without_interrupt() -> Iterator[None]:
-    """Ctrl-C waits until the end of this; a process that is started inside never gets it."""
+    """Delay Ctrl-C to the end of this context; a process that starts inside never gets it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    presses: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: presses.append(number))
     mask: Any = None
     if hasattr(signal, "pthread_sigmask"):
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -137,7 +137,7 @@ def _without_interrupt() -> Iterator[None]:
         if mask is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, before or signal.default_int_handler)
-    if pressed and callable(before):
+    if presses and callable(before):
         before(signal.SIGINT, None)
 
 
@@ -156,7 +156,7 @@ def _serve(pipe: Connection, threads: int, steps: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """When the main process is killed, a worker must not write on beside the next start's."""
+    """End with the main process, so as not to write beside the workers of the next start."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -164,7 +164,7 @@ def _end_with_parent() -> None:
 
 
 def _work(job: Job, source: Source, steps: Any) -> dict[str, Any]:
-    """One cell: a result, or what went wrong, with its traceback in a file."""
+    """Run one cell: its result, or its error, with the traceback in a file."""
     number, config, place, options = job
 
     def progress(step: int, of: int) -> None:
