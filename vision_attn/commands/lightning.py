@@ -10,7 +10,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from vision_attn.commands.arguments import checked, one_line
-from vision_attn.commands.strict import config_files, set_strict_yaml
+from vision_attn.commands.strict_yaml import config_files, set_strict_yaml
 from vision_attn.errors import UserError
 from vision_attn.training.base import Optimised
 from vision_attn.training.cli import AnyCLI, ClassifierCLI, names_class
