@@ -1,6 +1,7 @@
 """The command line: which command, and what a mistake prints."""
 
 import argparse
+import atexit
 import gc
 import io
 import sys
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             asked = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(COMMANDS)}"
             raise UserError(f"command {command!r} is not known; {asked}")
         if command not in ("explain", "plot"):
-            from vision_attn.commands.strict import config_files
+            from vision_attn.commands.strict_yaml import config_files
 
             config_files(args[1:])  # a slip in a file is told before anything heavy is imported
         if command in ("compare", "plot", "budget"):
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise  # of no file, so nothing that the user can mend
         return _refused(f"{e.filename}: {e.strerror}")
     except KeyboardInterrupt:
-        gc.freeze()  # or the end of the process looks through all that torch has loaded
+        atexit.register(gc.freeze)  # or the end looks through all that torch has loaded
         print("interrupted; what was finished is kept, start again to go on", file=sys.stderr)
         return 130
 

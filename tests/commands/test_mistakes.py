@@ -10,7 +10,7 @@ import pytest
 from test_cli import here, printed, refused
 
 from vision_attn.cli import main
-from vision_attn.commands.strict import Doubtful, load_yaml
+from vision_attn.commands.strict_yaml import Doubtful, load_yaml
 from vision_attn.errors import UserError
 from vision_attn.study.config import Budget, Study
 from vision_attn.training.optim import OptimConfig

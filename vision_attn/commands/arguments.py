@@ -15,21 +15,17 @@ if TYPE_CHECKING:
 __all__ = [
     "checked",
     "command_parser",
-    "merge_model_args",
     "one_line",
     "out_path",
     "parse",
-    "pick_models",
 ]
-
-LISTS = ("--models", "--sizes", "--controls")
 
 
 def command_parser(command: str, description: str) -> "ArgumentParser":
     """One that raises `ArgumentError`, takes no abbreviations and reads YAML strictly."""
     from jsonargparse import ArgumentParser
 
-    from vision_attn.commands.strict import set_strict_yaml
+    from vision_attn.commands.strict_yaml import set_strict_yaml
 
     set_strict_yaml()
     return ArgumentParser(
@@ -43,7 +39,7 @@ def command_parser(command: str, description: str) -> "ArgumentParser":
 
 def parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
     """Values of a command line, or a UserError of one line that names the key."""
-    return checked(parser, _lists(args), parser.parse_args)
+    return checked(parser, args, parser.parse_args)
 
 
 def checked(
@@ -83,7 +79,7 @@ def _read_files(args: Sequence[str], options: Iterable[str]) -> dict[str, dict[s
     """What the files of `--config` hold, by name, where each group of `options` is a mapping."""
     import yaml
 
-    from vision_attn.commands.strict import Doubtful, config_files, load_yaml
+    from vision_attn.commands.strict_yaml import Doubtful, config_files, load_yaml
 
     files = config_files(args)
     groups = {option.rpartition(".")[0] for option in options} - {""}
@@ -106,7 +102,7 @@ def _read_files(args: Sequence[str], options: Iterable[str]) -> dict[str, dict[s
 
 def _refuse_values(written: Iterable[tuple[str, Any]], given: Mapping[str, Any]) -> None:
     """Refuse text that became another number than one reads, and whole numbers too large."""
-    from vision_attn.commands.strict import LARGEST, doubt
+    from vision_attn.commands.strict_yaml import LARGEST, doubt
 
     for option, text in written:
         value: Any = given
@@ -127,7 +123,7 @@ def _written(
     """Options and their values as they stand on the line, within one of its words, or in a file."""
     import yaml
 
-    from vision_attn.commands.strict import load_yaml
+    from vision_attn.commands.strict_yaml import load_yaml
 
     for content in files.values():
         yield from _leaves(content)
@@ -161,84 +157,6 @@ def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 def _short(value: Any) -> str:
     text = "null" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def merge_model_args(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
-    """`--args.MODEL.KEY VALUE` changes one argument; by itself it would replace all of MODEL's."""
-    import yaml
-
-    from vision_attn.commands.strict import load_yaml
-
-    rest: list[str] = []
-    changes: list[tuple[str, str, Any]] = []
-    words = iter(args)
-    for word in words:
-        option = re.fullmatch(r"--args\.(.+)\.(\w+?)(?:=(.*))?", word)
-        if not option:
-            rest.append(word)
-            continue
-        model, key, text = option.groups()
-        text = next(words, "") if text is None else text
-        if not text.strip():
-            raise UserError(f"{word} has no value")
-        try:
-            changes.append((model, key, load_yaml(text)))
-        except yaml.YAMLError as e:
-            what = e.problem if isinstance(e, yaml.MarkedYAMLError) else str(e)
-            raise UserError(f"--args.{model}.{key} is {text[:40]!r}: {what}") from e
-    if not changes or {"-h", "--help"} & set(rest):
-        return rest
-    from vision_attn.data.sources import DataConfig
-    from vision_attn.study.config import arch_of, label_of
-    from vision_attn.study.defaults import start_args
-
-    given = parse(parser, _quiet(rest))
-    before = given.args
-    if before is None:
-        dataset = DataConfig(name=given.data.name, root=given.data.root).dataset
-        before = start_args(dataset, {label_of(m): arch_of(m) for m in given.models})
-    merged = {model: dict(values) for model, values in before.items()}
-    for model, key, value in changes:
-        merged.setdefault(model, {})[key] = value
-    return [*rest, f"--args={_flow(merged)}"]
-
-
-def pick_models(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
-    """`--models` picks from a file's models by label; settings of the others are dropped."""
-    from vision_attn.models.registry import known_models
-    from vision_attn.study.config import label_of
-
-    line = _lists(args)
-    if "--models" not in line or {"-h", "--help"} & set(line):
-        return line
-    rest = list(line)
-    while "--models" in rest:
-        at = rest.index("--models")
-        del rest[at : at + 2]
-    in_file = {label_of(entry): entry for entry in parse(parser, _quiet(rest)).models}
-    asked = parse(parser, _quiet(line))
-    models = [in_file.get(entry, entry) for entry in asked.models]
-    others = in_file.keys() - {label_of(entry) for entry in models}
-    line.append(f"--models={_flow(models)}")
-    if asked.args is not None:
-        args_left = {k: v for k, v in asked.args.items() if k not in others - {*known_models()}}
-        line.append(f"--args={_flow(args_left)}")
-    if isinstance(asked.match_to, dict):
-        match_left = {k: v for k, v in asked.match_to.items() if k not in others}
-        line.append(f"--match_to={_flow(match_left)}")
-    return line
-
-
-def _flow(value: Any) -> str:
-    """YAML of one line; JSON has no word for a number that is not finite."""
-    import yaml
-
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
-
-
-def _quiet(args: Sequence[str]) -> list[str]:
-    """Without what prints and ends the program."""
-    return [word for word in args if not word.startswith("--print_config")]
 
 
 def one_line(error: Exception) -> str:
@@ -298,18 +216,3 @@ def _holds(content: Any, name: str) -> bool:
             return False
         content = content[part]
     return True
-
-
-def _lists(args: Sequence[str]) -> list[str]:
-    """`--models vit,cnn` is short for `--models [vit,cnn]`, and so it is for sizes and controls."""
-    line: list[str] = []
-    for arg in args:
-        for name in LISTS:
-            if arg.startswith(f"{name}="):
-                line, arg = [*line, name], arg.removeprefix(f"{name}=")
-        if line[-2:-1] and line[-2] in LISTS and not arg.startswith("-"):
-            text = line[-1].strip("[]")
-            raise UserError(f"{line[-2]} takes one list: write {line[-2]} {text},{arg.strip(',')}")
-        short = line[-1:] in ([name] for name in LISTS) and not arg.startswith(("[", "-"))
-        line.append(f"[{arg}]" if short else arg)
-    return line

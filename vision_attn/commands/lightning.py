@@ -20,7 +20,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from vision_attn.commands.arguments import checked, one_line
-from vision_attn.commands.strict import config_files, set_strict_yaml
+from vision_attn.commands.strict_yaml import config_files, set_strict_yaml
 from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
 from vision_attn.training.base import Optimised

@@ -1,6 +1,7 @@
 """The commands compare, plot and budget."""
 
 import gc
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from vision_attn.commands.arguments import (
     command_parser,
-    merge_model_args,
     out_path,
     parse,
-    pick_models,
 )
 from vision_attn.errors import UserError
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
     from rich.console import Console
 
     from vision_attn.report.analysis import Analysis
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from vision_attn.study.config import Study
 
 __all__ = ["budget", "compare", "plot", "study_of"]
+
+LISTS = ("--models", "--sizes", "--controls")
 
 
 def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study]":
@@ -40,10 +42,96 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
         default=None,
         help="processes; null is one a core, or one where there is a GPU",
     )
-    line = pick_models(parser, merge_model_args(parser, args))
-    given = parser.instantiate_classes(parse(parser, line))
+    given = parser.instantiate_classes(parse(parser, _written_out(parser, args)))
     fields = Study.__dataclass_fields__
     return given, Study(**{k: v for k, v in vars(given).items() if k in fields})
+
+
+def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
+    """A command line without the two short forms that the parser does not know.
+
+    `--args.MODEL.KEY VALUE` changes one argument; by itself it would replace all of MODEL's.
+    `--models` picks from a file's models by label; settings of the others are dropped.
+    """
+    from vision_attn.data.sources import DataConfig
+    from vision_attn.models.registry import known_models
+    from vision_attn.study.config import arch_of, label_of
+    from vision_attn.study.defaults import start_args
+
+    line, changes = _model_args(_lists(args))
+    picks = "--models" in line
+    if not (picks or changes) or {"-h", "--help"} & set(line):
+        return line
+    quiet = [word for word in line if not word.startswith("--print_config")]  # prints and ends
+    given = parse(parser, quiet)
+    start = given.args
+    if start is None and changes:
+        dataset = DataConfig(name=given.data.name, root=given.data.root).dataset
+        start = start_args(dataset, {label_of(m): arch_of(m) for m in given.models})
+    arguments = {model: dict(values) for model, values in (start or {}).items()}
+    for model, name, value in changes:
+        arguments.setdefault(model, {})[name] = value
+    if picks:
+        while "--models" in quiet:
+            at = quiet.index("--models")
+            del quiet[at : at + 2]
+        in_file = {label_of(entry): entry for entry in parse(parser, quiet).models}
+        models = [in_file.get(entry, entry) for entry in given.models]
+        others = in_file.keys() - {label_of(entry) for entry in models}
+        arguments = {k: v for k, v in arguments.items() if k not in others - {*known_models()}}
+        line.append(f"--models={_flow(models)}")
+        if isinstance(given.match_to, dict):
+            match_to = {k: v for k, v in given.match_to.items() if k not in others}
+            line.append(f"--match_to={_flow(match_to)}")
+    return line if start is None else [*line, f"--args={_flow(arguments)}"]
+
+
+def _model_args(args: Sequence[str]) -> tuple[list[str], list[tuple[str, str, Any]]]:
+    """The words that are no `--args.MODEL.KEY VALUE`, and (MODEL, KEY, value) of those that are."""
+    import yaml
+
+    from vision_attn.commands.strict_yaml import load_yaml
+
+    line: list[str] = []
+    changes: list[tuple[str, str, Any]] = []
+    words = iter(args)
+    for word in words:
+        option = re.fullmatch(r"--args\.(.+)\.(\w+?)(?:=(.*))?", word)
+        if not option:
+            line.append(word)
+            continue
+        model, name, text = option.groups()
+        text = next(words, "") if text is None else text
+        if not text.strip():
+            raise UserError(f"{word} has no value")
+        try:
+            changes.append((model, name, load_yaml(text)))
+        except yaml.YAMLError as e:
+            what = e.problem if isinstance(e, yaml.MarkedYAMLError) else str(e)
+            raise UserError(f"--args.{model}.{name} is {text[:40]!r}: {what}") from e
+    return line, changes
+
+
+def _lists(args: Sequence[str]) -> list[str]:
+    """`--models vit,cnn` is short for `--models [vit,cnn]`, and so it is for sizes and controls."""
+    line: list[str] = []
+    for arg in args:
+        for name in LISTS:
+            if arg.startswith(f"{name}="):
+                line, arg = [*line, name], arg.removeprefix(f"{name}=")
+        if line[-2:-1] and line[-2] in LISTS and not arg.startswith("-"):
+            text = line[-1].strip("[]")
+            raise UserError(f"{line[-2]} takes one list: write {line[-2]} {text},{arg.strip(',')}")
+        short = line[-1:] in ([name] for name in LISTS) and not arg.startswith(("[", "-"))
+        line.append(f"[{arg}]" if short else arg)
+    return line
+
+
+def _flow(value: Any) -> str:
+    """YAML of one line; JSON has no word for a number that is not finite."""
+    import yaml
+
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
 
 
 def _ready(study: "Study", console: "Console") -> "Plan":
