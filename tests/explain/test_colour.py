@@ -59,6 +59,6 @@ def test_a_token_covers_its_pixels() -> None:
     assert mixed.shape == (4, 9, 3)
     np.testing.assert_allclose(mixed[:, :3], 1.0)
     np.testing.assert_allclose(
-        mixed[:2, 3:6], np.broadcast_to(0.6 + 0.4 * np.array(MORE), (2, 3, 3))
+        mixed[:2, 3:6], np.broadcast_to(0.65 + 0.35 * np.array(MORE), (2, 3, 3))
     )
     np.testing.assert_allclose(mixed[2:], 1.0)

@@ -77,4 +77,5 @@ class AttentionMeasures(Callback):
 
 
 def _model(module: Any) -> Any:
+    """The network that a LightningModule trains, or the module itself."""
     return getattr(module, "model", module)

@@ -26,10 +26,15 @@ IMAGES_OF_A_FOLDER = 8
 class Trained:
     """A classifier in eval mode, and what it needs to be shown an image.
 
-    name: as in `models.create_model`; classes: their names; mean, std: of each channel in grey
-    levels 0 to 255; img_size: (h, w) in pixels; in_chans: channels C; permuted: the data set in
-    whose order its images have their pixels, None for images as they are; untrained: whether its
-    weights are as they were drawn.
+    Args:
+        model: the network.
+        name: as in `models.create_model`.
+        classes: their names.
+        mean, std: of each channel in grey levels, 0 to 255.
+        img_size: (h, w) in pixels.
+        in_chans: channels C.
+        permuted: the data set in whose order the pixels are; None for images as they are.
+        untrained: whether the weights are as they were drawn.
     """
 
     model: nn.Module
@@ -56,25 +61,27 @@ def load_classifier(path: Path) -> Trained:
         UserError: a file that is no checkpoint, one of another kind of model, weights that do not
             fit their model, or one that does not say how its images were normalised.
     """
-    saved = read_checkpoint(path)
-    saved.check_classifier()
-    given, data = saved.hparams, saved.data
-    shape = {"img_size": tuple(given["img_size"]), "in_chans": given["in_chans"]}
+    checkpoint = read_checkpoint(path)
+    checkpoint.check_classifier()
+    hparams, data = checkpoint.hparams, checkpoint.data
+    shape = {"img_size": tuple(hparams["img_size"]), "in_chans": hparams["in_chans"]}
     model = create_model(
-        given["name"], **shape, num_classes=given["num_classes"], args=given.get("args")
+        hparams["name"], **shape, num_classes=hparams["num_classes"], args=hparams.get("args")
     )
     prefix = "model."
-    weights = {k.removeprefix(prefix): v for k, v in saved.weights.items() if k.startswith(prefix)}
+    weights = {
+        k.removeprefix(prefix): v for k, v in checkpoint.weights.items() if k.startswith(prefix)
+    }
     try:
         model.load_state_dict(weights)
     except RuntimeError as e:
         raise UserError(
-            f"checkpoint {path}: its weights do not fit model {given['name']!r}: {e}"
+            f"checkpoint {path}: its weights do not fit model {hparams['name']!r}: {e}"
         ) from e
     mean, std = (torch.tensor(data[key], dtype=torch.float32) for key in ("mean", "std"))
     permuted = data["name"] if data.get("control") == "permuted" else None
     return Trained(
-        model.eval(), given["name"], tuple(data["classes"]), mean, std, **shape, permuted=permuted
+        model.eval(), hparams["name"], tuple(data["classes"]), mean, std, **shape, permuted=permuted
     )
 
 
@@ -130,14 +137,14 @@ def read_images(
                 mode, chans, size = image.mode, channels(image), upright_size(image)
         except Exception as e:  # whatever a decoder raises
             raise UserError(f"image {path} cannot be read: {e}") from e
-        said = f"{chans} channel{'s' * (chans != 1)} ({mode})"
+        kind = f"{chans} channel{'s' * (chans != 1)} ({mode})"
         if chans != wanted and not convert:
             raise UserError(
-                f"image {path} has {said}, the model takes {wanted}; give"
+                f"image {path} has {kind}, the model takes {wanted}; give"
                 " another image, or --convert true"
             )
         if chans != wanted:
-            notes.append(f"{path}: {said} converted to {wanted}")
+            notes.append(f"{path}: {kind} converted to {wanted}")
         if size != (h, w):
             notes.append(f"{path}: {size[0]} x {size[1]} pixels cut and resized to {h} x {w}")
     files = Files(tuple(map(str, paths)), wanted, (h, w))

@@ -15,7 +15,7 @@ Scale = Literal["even", "max", "shared"]
 SCALES: tuple[str, ...] = get_args(Scale)
 
 MORE, LESS = (0.86, 0.32, 0.0), (0.08, 0.33, 0.78)
-COVER = 0.8
+COVER = 0.7
 """Of the image is covered by the strongest colour, so that it is seen under each."""
 FLOOR = 2.0
 """The least ratio of scale `even` that takes the strongest colour: what is all but even is pale."""

@@ -25,11 +25,13 @@ __all__ = ["AttentionMaps", "attention_maps", "query_index"]
 class AttentionMaps:
     """Weights by layer, and where their keys lie.
 
-    weights: layer number -> (B, H, Nq, Nk), the heads and queries asked for in their order. Keys
-        are a layer's own registers, the class and register tokens, then the grid, row-major.
-    grid: rows and columns (h, w) of tokens.
-    prefix: class and register tokens in front of the grid, among the queries too.
-    output: what the model answered, the same as without maps.
+    Args:
+        weights: layer number -> (B, H, Nq, Nk), the heads and queries asked for in their order.
+            Keys are a layer's own registers, the class and register tokens, then the grid,
+            row-major.
+        grid: rows and columns (h, w) of tokens.
+        prefix: number of class and register tokens in front of the grid, among the queries too.
+        output: what the model answered, the same as without maps.
     """
 
     weights: dict[int, Tensor]
@@ -55,8 +57,8 @@ def attention_maps(
     """Attention weights of images (B, C, h, w) in one forward pass, without gradients.
 
     For the classifiers of this package, `DenseClassifier`'s encoder, and timm's ViTs. Kernels stay
-    fused; the weights asked for are computed beside the output, which stays as it is to the bit,
-    save where a block of timm was told not to use the fused kernel: it is fused meanwhile. The
+    fused; the weights asked for are computed beside the output, which stays the same to the bit,
+    except where a block of timm is set not to use the fused kernel: it is fused meanwhile. The
     model stays in its mode, so call `eval()` first; nothing is left behind. Weights are those
     before dropout. Windows and neighbourhoods have 0 on all keys outside.
 
@@ -67,27 +69,25 @@ def attention_maps(
             grid. Negative numbers count from the end.
 
     Raises:
-        UserError: a layer, head or query that there is not; a model without attention layers.
+        UserError: a layer, head or query that does not exist; a model without attention layers.
     """
     tokens = tokens_of(model, images)
     asked = layer_numbers(layers, len(attention_layers(model)))
     index = None if queries is None else query_index(queries, tokens)
-    found: dict[int, Tensor] = {}
+    weights: dict[int, Tensor] = {}
 
     def keep(layer: Heads) -> None:
-        found[layer.layer] = layer.weights(heads, index)
+        weights[layer.layer] = layer.weights(heads, index)
 
     output = observe(model, images, keep, layers=asked)
-    weights = {i: found[i] for i in asked}
-    return AttentionMaps(weights, tokens.grid, tokens.prefix, output)
+    return AttentionMaps({i: weights[i] for i in asked}, tokens.grid, tokens.prefix, output)
 
 
 def query_index(queries: Sequence[int | tuple[int, int]], tokens: Tokens) -> list[int]:
     """Token numbers of queries, (row, column) among them.
 
     Raises:
-        UserError: a token that there is not; a row or column outside the grid, which takes no
-            negative ones.
+        UserError: a token that does not exist; a row or column outside the grid, counted from 0.
     """
     h, w = tokens.grid
     index = []

@@ -62,7 +62,7 @@ def attention_measures(
     count = 0
 
     def add(heads: Heads) -> None:
-        found = attention_statistics(
+        statistics = attention_statistics(
             heads.q,
             heads.k,
             grid_size=tokens.grid,
@@ -77,7 +77,7 @@ def attention_measures(
             score=heads.score,
             chunk=chunk,
         )
-        rows = torch.stack([getattr(found, name) for name in MEASURES]).cpu()
+        rows = torch.stack([getattr(statistics, name) for name in MEASURES]).cpu()
         mean = rows[..., tokens.prefix :].double().mean(-1).sum(1)  # (measures, H)
         total[heads.layer] = total.get(heads.layer, 0) + mean
 

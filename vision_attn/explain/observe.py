@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.explain.observe_timm import watched_timm
+from vision_attn.explain.observe_timm import recorded_timm
 from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.local import LocalAttention
 from vision_attn.ops.attention import Score, attention_weights
@@ -32,9 +32,11 @@ Pair = tuple[int, int]
 class Tokens:
     """How a model cuts images of one size into tokens.
 
-    grid: rows and columns (h, w) of tokens; prefix: class and register tokens in front of them;
-    size: pixels (height, width) of a token; pool: what the model reads out, `avg` or `token`, or
-    another name of timm's.
+    Args:
+        grid: rows and columns (h, w) of tokens.
+        prefix: number of class and register tokens in front of them.
+        size: pixels (height, width) of a token.
+        pool: what the model reads out, `avg` or `token`, or another name of timm's.
     """
 
     grid: Pair
@@ -50,12 +52,16 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Heads:
-    """What the attention of one layer is given and gives, norms and rotary applied.
+    """Input and output of the attention of one layer, norms and rotary applied.
 
-    layer: its number, from the input on.
-    q: (B, H, N, K); k, v: (B, H, registers + N, K); y: (B, H, N, K), before the projection.
-    mask, bias, causal, scale, score: as in `ops.attention.attend`; masks may be made row by row.
-    registers: a layer's own keys, in front.
+    Args:
+        layer: its number, from the input on.
+        q: (B, H, N, K).
+        k, v: (B, H, registers + N, K).
+        y: (B, H, N, K), before the projection.
+        mask, bias, causal, scale, score: as in `ops.attention.attend`; mask and bias may be
+            functions that make rows.
+        registers: number of the layer's own keys, in front.
     """
 
     layer: int
@@ -113,11 +119,11 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
     """The self-attention layers of a model in their order: ours, or the blocks of a ViT of timm.
 
     Raises:
-        UserError: a model without any, or whose attention is of a kind that is not known here.
+        UserError: a model without attention, or with a kind that is not known here.
     """
-    found: list[nn.Module] = [m for m in model.modules() if isinstance(m, OURS)]
-    if found:
-        return found
+    ours: list[nn.Module] = [m for m in model.modules() if isinstance(m, OURS)]
+    if ours:
+        return ours
     for owner in model.modules():
         blocks = getattr(owner, "blocks", None)
         if hasattr(owner, "num_prefix_tokens") and isinstance(blocks, nn.Module):
@@ -137,7 +143,7 @@ def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
     """Numbers from 0 on of the layers asked for, in that order, each once; None is all.
 
     Raises:
-        UserError: a layer that there is not.
+        UserError: a layer that does not exist.
     """
     asked = range(count) if layers is None else layers
     return list(dict.fromkeys(row_index("layers", asked, count, None).tolist()))
@@ -174,19 +180,19 @@ def tokens_of(model: nn.Module, images: Tensor) -> Tokens:
 def observe(
     model: nn.Module,
     images: Tensor,
-    see: Callable[[Heads], None],
+    record: Callable[[Heads], None],
     *,
     layers: Sequence[int] | None = None,
 ) -> Any:
-    """The model's output for (B, C, h, w); `see` is called once for each layer asked for.
+    """The model's output for (B, C, h, w); `record` is called once for each layer asked for.
 
-    Gradients, modes and random numbers are the caller's. What was compiled runs uncompiled. A
-    block of timm that was told not to use the fused kernel uses it meanwhile, which moves its
-    output by rounding.
+    Gradients, modes and random numbers are the caller's. A compiled model runs uncompiled. A block
+    of timm that is set not to use the fused kernel uses it meanwhile, which changes its output by
+    rounding.
 
     Raises:
         UserError: a model without attention layers, or whose layers do not attend over the grid; a
-            layer that there is not.
+            layer that does not exist.
     """
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     every = attention_layers(model)
@@ -194,12 +200,12 @@ def observe(
     with ExitStack() as stack:
         if isinstance(every[0], OURS):
             for i in chosen:
-                every[i].observer = _teller(i, every[i], see)  # type: ignore[assignment]
+                every[i].observer = _observer(i, every[i], record)  # type: ignore[assignment]
                 stack.callback(delattr, every[i], "observer")
         else:
             tokens = tokens_of(model, images).count
-            told = watched_timm(every, chosen, tokens, lambda **given: see(Heads(**given)))
-            stack.enter_context(told)
+            calls = recorded_timm(every, chosen, tokens, lambda **call: record(Heads(**call)))
+            stack.enter_context(calls)
         return model.forward(images)  # not model(images), which may be compiled
 
 
@@ -213,20 +219,20 @@ def _grid_of(module: nn.Module) -> Callable[[Tensor], Pair] | None:
     return None
 
 
-def _teller(i: int, layer: Any, see: Callable[[Heads], None]) -> Callable[..., None]:
-    """The observer of one of our layers."""
+def _observer(i: int, layer: Any, record: Callable[[Heads], None]) -> Callable[..., None]:
+    """The observer of one of our layers, which makes `Heads` of what the layer hands it."""
     same = {
         "scale": layer.head_dim**-0.5 if layer.scale is None else layer.scale,
         "score": layer.score,
         "registers": layer.num_registers,
     }
 
-    def told(*, grid_size: Pair | None = None, **given: Any) -> None:
+    def observer(*, grid_size: Pair | None = None, **call: Any) -> None:
         if grid_size is not None:
-            given |= _near(layer, grid_size)
-        see(Heads(layer=i, **given, **same))
+            call |= _near(layer, grid_size)
+        record(Heads(layer=i, **call, **same))
 
-    return told
+    return observer
 
 
 def _near(layer: LocalAttention, grid_size: Pair) -> dict[str, Any]:

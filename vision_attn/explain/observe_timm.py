@@ -1,7 +1,7 @@
-"""The queries and keys of a timm ViT, whatever its kind of attention, while it runs.
+"""The queries and keys of a timm ViT, recorded while it runs, whatever its kind of attention.
 
-Its blocks call `F.scaled_dot_product_attention`, which torch's function mode shows. So rotary,
-norms, biases and masks are in what is seen.
+Its blocks call `F.scaled_dot_product_attention`, and torch's function mode sees the calls. So
+rotary, norms, biases and masks are in what is recorded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,15 +15,15 @@ from torch.overrides import TorchFunctionMode
 
 from vision_attn.errors import UserError
 
-__all__ = ["watched_timm"]
+__all__ = ["recorded_timm"]
 
 
 class _Calls(TorchFunctionMode):
-    """Makes every call of the fused attention, and hands it to `told` with what came out."""
+    """Makes every call of the fused attention, and hands output and arguments to `record`."""
 
-    def __init__(self, told: Callable[..., None]) -> None:
+    def __init__(self, record: Callable[..., None]) -> None:
         super().__init__()
-        self.told = told
+        self.record = record
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -31,28 +31,28 @@ class _Calls(TorchFunctionMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
-            self.told(output, *args, **kwargs)
+            self.record(output, *args, **kwargs)
         return output
 
 
 @contextmanager
-def watched_timm(
+def recorded_timm(
     blocks: Sequence[nn.Module],
     chosen: Sequence[int],
     tokens: int,
-    told: Callable[..., None],
+    record: Callable[..., None],
 ) -> Iterator[None]:
-    """Inside it chosen blocks tell, by keyword: layer, q, k, v, y, mask, bias, causal, scale.
+    """Inside it `record` is called for each chosen block, with the fields of `Heads` by keyword.
 
-    While it lasts blocks use the fused kernel, which can be seen; afterwards what they used before.
+    Blocks use the fused kernel meanwhile, whose calls are seen; afterwards what they used before.
 
     Raises:
         UserError: a block whose attention is not one layer over all the tokens.
     """
-    seen: list[int] = []
+    done: list[int] = []
     inside: list[int] = []  # the block that runs
 
-    def see(
+    def check(
         output: Tensor,
         query: Tensor,
         key: Tensor,
@@ -68,14 +68,14 @@ def watched_timm(
             return
         i = inside[0]
         whole = query.shape[1] == key.shape[1] and query.shape[-2] == key.shape[-2] == tokens
-        if i in seen or not whole:
+        if i in done or not whole:
             raise UserError(
                 f"block {i} has attention of {query.shape[-2]} queries to {key.shape[-2]} keys,"
                 f" wanted one layer over all {tokens} tokens, as in a plain ViT"
             )
-        seen.append(i)
+        done.append(i)
         is_mask = attn_mask is not None and attn_mask.dtype == torch.bool
-        told(
+        record(
             layer=i,
             q=query,
             k=key,
@@ -98,9 +98,9 @@ def watched_timm(
                 if getattr(m, "fused_attn", True) is False:
                     m.fused_attn = True  # type: ignore[assignment]
                     stack.callback(setattr, m, "fused_attn", False)
-        stack.enter_context(_Calls(see))
+        stack.enter_context(_Calls(check))
         yield
-    missing = sorted(set(chosen) - set(seen))
+    missing = sorted(set(chosen) - set(done))
     if missing:
         raise UserError(
             f"block {missing[0]}, a {type(blocks[missing[0]]).__name__}, does not call"

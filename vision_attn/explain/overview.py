@@ -73,7 +73,8 @@ def draw(inspection: Inspection, out: Path, token: int | None, scale: Scale = "e
     )
     FigureCanvasAgg(figure)
     figure.suptitle(f"{in_figure(inspection.title)}, asked by {_asks(inspection, token)}", size=9)
-    above, below = figure.subfigures(2, 1, height_ratios=(height, 0.62))
+    bands: Any = figure.subfigures(2, 1, height_ratios=(height, 0.62))
+    above, below = bands
     parts: Any = above.subfigures(n, 1, squeeze=False)[:, 0]
     for i, part in enumerate(parts):
         left, right = part.subfigures(1, 2, width_ratios=(2.6, max(cols, 2)))

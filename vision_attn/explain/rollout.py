@@ -30,10 +30,11 @@ _FUSE: dict[str, Callable[[Tensor], Tensor]] = {
 class Rollout:
     """Relevance of tokens for the answer.
 
-    relevance: (B, h, w), float64, at least 0; with `prefix` it sums to 1.
-    prefix: relevance of class and register tokens, (B, prefix).
-    matrix: (B, N, N), the product over the layers, rows sum to 1; None unless asked for.
-    output: what the model answered.
+    Args:
+        relevance: (B, h, w), float64, at least 0; with `prefix` it sums to 1.
+        prefix: relevance of class and register tokens, (B, prefix).
+        matrix: (B, N, N), the product over the layers, rows sum to 1; None unless asked for.
+        output: what the model answered.
     """
 
     relevance: Tensor
@@ -68,7 +69,7 @@ def attention_rollout(
         return_matrix: also give the whole product, which takes a product of N x N matrices a layer.
 
     Raises:
-        UserError: unknown options, a class that there is not, a model that pools otherwise.
+        UserError: unknown options, a class that does not exist, a model that pools otherwise.
     """
     if head_fusion not in _FUSE:
         raise UserError(f"head_fusion={head_fusion!r} is not known; choose {', '.join(_FUSE)}")
@@ -134,19 +135,19 @@ def _pool_of(model: nn.Module, tokens: Tokens) -> nn.Module | None:
 @contextmanager
 def _pool_weights(pool: Any) -> Iterator[list[Tensor]]:
     """Inside it a forward pass adds the pool's weights, (B, H, latents, N)."""
-    found: list[Tensor] = []
+    weights: list[Tensor] = []
     if pool is None:
-        yield found
+        yield weights
         return
     queries: list[Tensor] = []
     hooks = (
         pool.q_norm.register_forward_hook(lambda _, args, q: queries.append(q)),
         pool.k_norm.register_forward_hook(
-            lambda _, args, k: found.append(attention_weights(queries.pop(), k, scale=pool.scale))
+            lambda _, args, k: weights.append(attention_weights(queries.pop(), k, scale=pool.scale))
         ),
     )
     try:
-        yield found
+        yield weights
     finally:
         for hook in hooks:
             hook.remove()
@@ -170,12 +171,12 @@ def _by_gradient(
     add: Callable[[Tensor], None],
 ) -> Any:
     """Adds (B, H, N, N) max(0, A * dA) of each layer; y = A v, so dA is dy v^T."""
-    seen: list[Heads] = []
+    layers: list[Heads] = []
     with torch.enable_grad():
-        output = observe(model, images.detach().requires_grad_(), seen.append)
+        output = observe(model, images.detach().requires_grad_(), layers.append)
         score = _scores(output, gradient)
-        grads = torch.autograd.grad(score.sum(), [heads.y for heads in seen])
-    for heads, dy in zip(seen, grads, strict=True):
+        grads = torch.autograd.grad(score.sum(), [heads.y for heads in layers])
+    for heads, dy in zip(layers, grads, strict=True):
         with torch.no_grad():
             d = dy.double() @ heads.v[:, :, heads.registers :].double().mT
             part = (_on_tokens(heads.weights(), tokens) * d).clamp_min_(0)
