@@ -81,7 +81,7 @@ def projection_layer(
 
 
 class HeadOptions(TypedDict, total=False):
-    """How heads work, by keyword; `DEFAULTS` has the values of what is not given.
+    """How heads work, by keyword; `DEFAULTS` has the values of those left out.
 
     scale: factor on the scores; None is 1/sqrt(K).
     projection: `full`, each head projects the whole token; `per_head`, head h projects its own K
@@ -162,27 +162,27 @@ class HeadedAttention(nn.Module):
         super().__init__()
         check_arguments(self, options)
         self.dim, self.num_heads, self.head_dim = dim, num_heads, check_heads(dim, num_heads)
-        given: AttentionOptions = {**DEFAULTS, **options}
-        check_score(given["score"])
-        check_scale(given["scale"])
-        check_real(0, 1, attn_drop=given["attn_drop"], proj_drop=given["proj_drop"])
+        settings: AttentionOptions = {**DEFAULTS, **options}
+        check_score(settings["score"])
+        check_scale(settings["scale"])
+        check_real(0, 1, attn_drop=settings["attn_drop"], proj_drop=settings["proj_drop"])
         flags = ("qkv_bias", "qk_norm", "proj_bias", "fused")
-        check_flag(**{name: given[name] for name in flags})  # type: ignore[literal-required]
-        check_whole(0, num_registers=given["num_registers"])
-        self.scale, self.score, self.fused = given["scale"], given["score"], given["fused"]
+        check_flag(**{name: settings[name] for name in flags})  # type: ignore[literal-required]
+        check_whole(0, num_registers=settings["num_registers"])
+        self.scale, self.score, self.fused = settings["scale"], settings["score"], settings["fused"]
         for name, (parts, width) in inputs.items():
             self.add_module(
                 name,
                 projection_layer(
-                    given["projection"], dim, num_heads, parts, given["qkv_bias"], width
+                    settings["projection"], dim, num_heads, parts, settings["qkv_bias"], width
                 ),
             )
-        norm = given["norm_layer"] if given["qk_norm"] else nn.Identity
+        norm = settings["norm_layer"] if settings["qk_norm"] else nn.Identity
         self.q_norm, self.k_norm = norm(self.head_dim), norm(self.head_dim)
-        self.attn_drop = nn.Dropout(given["attn_drop"])
-        self.proj = nn.Linear(dim, dim, bias=given["proj_bias"])
-        self.proj_drop = nn.Dropout(given["proj_drop"])
-        self.num_registers = given["num_registers"]
+        self.attn_drop = nn.Dropout(settings["attn_drop"])
+        self.proj = nn.Linear(dim, dim, bias=settings["proj_bias"])
+        self.proj_drop = nn.Dropout(settings["proj_drop"])
+        self.num_registers = settings["num_registers"]
         self.registers = None
         if self.num_registers:
             shape = (2, num_heads, self.num_registers, self.head_dim)

@@ -80,13 +80,13 @@ class EncoderBlock(nn.Module):
         """(B, N, D) -> (B, N, D); masks, bias and rotary as in `MultiHeadSelfAttention`.
 
         `grid_size` is (h, w) of the tokens, for layers that work on a grid. What is left out is not
-        given to the attention, which need not know it.
+        passed to the attention.
         """
         if self.attn is not None:
             beside = {
                 "mask": mask, "key_mask": key_mask, "bias": bias, "causal": causal or None,
                 "rotary": rotary, "grid_size": grid_size,
             }  # fmt: skip
-            given = {name: value for name, value in beside.items() if value is not None}
-            x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **given)))
+            inputs = {name: value for name, value in beside.items() if value is not None}
+            x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **inputs)))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))

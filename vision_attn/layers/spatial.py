@@ -186,7 +186,7 @@ def add_attention(
         model: any network in which the stage gives feature maps (B, C, h, w).
         stage: name of a module, such as `layer3` or `features.4`; see `model.named_modules()`.
         kind, options: see `SelfAttention2d`; an unknown option is refused.
-        channels: C of the stage. None: found by running a black image through the model once.
+        channels: C of the stage. None: taken from running a black image through the model once.
         img_size: pixels of that image, one number or (height, width).
 
     Raises:
@@ -228,10 +228,10 @@ def _find_channels(
     """Channels of a stage's output, from one image in eval mode; the model is left as it was."""
     first = next((m for m in model.modules() if isinstance(m, nn.Conv2d)), None)
     if first is None:
-        raise UserError("the model has no Conv2d to tell its input; give channels=")
+        raise UserError("the model has no Conv2d that shows its channels; give channels=")
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
-    seen: list[Any] = []
-    handle = target.register_forward_hook(lambda module, args, output: seen.append(output))
+    outputs: list[Any] = []
+    handle = target.register_forward_hook(lambda module, args, output: outputs.append(output))
     try:
         with in_eval(model), torch.no_grad():
             model(first.weight.new_zeros(1, first.in_channels, *size))
@@ -239,10 +239,14 @@ def _find_channels(
         raise UserError(f"an image of {size} pixels does not run: {e}; give channels=") from e
     finally:
         handle.remove()
-    if not seen or not isinstance(seen[0], Tensor) or seen[0].ndim != 4:
-        got = "no call" if not seen else f"{getattr(seen[0], 'shape', type(seen[0]).__name__)}"
+    if not outputs or not isinstance(outputs[0], Tensor) or outputs[0].ndim != 4:
+        got = (
+            "no call"
+            if not outputs
+            else f"{getattr(outputs[0], 'shape', type(outputs[0]).__name__)}"
+        )
         raise UserError(f"stage {stage!r} gave {got}, wanted one feature map (B, C, h, w)")
-    return seen[0].shape[1]
+    return outputs[0].shape[1]
 
 
 def _known(name: str, value: str, choices: tuple[str, ...]) -> str:

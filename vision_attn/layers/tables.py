@@ -11,7 +11,7 @@ class GridTables(nn.Module):
     """A module with tables over a grid, as its state is saved and loaded.
 
     A fixed table is a function of the grid: no state holds it, and one in an older state is left
-    aside. A learned table's shape does not tell its grid, as 2 x 8 and 4 x 4 have as many rows. So
+    aside. A learned table's shape does not show its grid, as 2 x 8 and 4 x 4 have as many rows. So
     the grid stands in the metadata of a state (`state_dict()._metadata`, which files keep), and a
     table of another grid with as many rows is refused. A state without metadata, as of an older
     version or a plain dict, is taken to be of the module's own grid.

@@ -61,12 +61,12 @@ def activation_bytes(model: nn.Module, in_chans: int, img_size: tuple[int, int])
     Each storage counts once, however many operations keep it.
     """
     own = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers())}
-    kept: dict[int, torch.UntypedStorage] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
 
     def pack(t: Tensor) -> Tensor:
         storage = t.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage
+            storages[storage.data_ptr()] = storage
         return t
 
     first = next(model.parameters())
@@ -74,7 +74,7 @@ def activation_bytes(model: nn.Module, in_chans: int, img_size: tuple[int, int])
     state = {k: v.clone() for k, v in model.state_dict().items()}  # batch norm counts images
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         out = model(x)
-    total = sum(s.nbytes() for s in kept.values())
+    total = sum(s.nbytes() for s in storages.values())
     del out
     model.load_state_dict(state)
     return total // len(x)

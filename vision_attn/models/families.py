@@ -31,9 +31,9 @@ def _attends(arch: str) -> bool:
     name = f"vision_attn_{arch}" if ours else arch.removeprefix("timm:")
     if not timm.is_model(name):
         return False
-    made = get_type_hints(timm.model_entrypoint(name)).get("return")
-    if ours and isinstance(made, type) and made is not nn.Module:
-        return issubclass(made, VisionTransformer)
+    model = get_type_hints(timm.model_entrypoint(name)).get("return")
+    if ours and isinstance(model, type) and model is not nn.Module:
+        return issubclass(model, VisionTransformer)
     return any(_is_attention(m) for m in _built(name).modules())
 
 

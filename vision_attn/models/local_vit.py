@@ -28,7 +28,7 @@ class LocalVisionTransformer(VisionTransformer):
         global_pool: `avg` or `map`; a class token has no place on the grid.
         radius: tokens that a token sees each way, in each axis: 1 is a 3 x 3 field, and one less
             than the grid's longer side is full attention. One number, or one for each block.
-        dilation: steps between the tokens seen.
+        dilation: steps between the tokens that one attends to.
         pos_embed: as in `VisionTransformer`; `rel_bias` is one table a block over the field's taps,
             in the block's attention.
         others: further arguments of `VisionTransformer`; unknown ones are refused there.

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from vision_attn.errors import UserError
 from vision_attn.layers.modes import in_eval
 
-__all__ = ["check_runs"]
+__all__ = ["FAILURES", "check_runs"]
 
-_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
+FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
              NotImplementedError, RuntimeError, TypeError, ValueError)  # fmt: skip
+"""What a model of timm may raise for arguments or images that do not fit it."""
 
 
 @torch.no_grad()
@@ -72,7 +73,7 @@ def check_runs(
             y = model(torch.zeros(1, in_chans, *img_size))
     except UserError:
         raise
-    except _FAILURES as e:
+    except FAILURES as e:
         first = next((line.strip() for line in str(e).splitlines() if line.strip()), "")
         raise UserError(
             f"images of {img_size[0]} x {img_size[1]} pixels do not run through it:"

@@ -8,7 +8,7 @@ import timm
 from torch import nn
 
 from vision_attn.errors import UserError
-from vision_attn.models.probe import check_runs
+from vision_attn.models.probe import FAILURES, check_runs
 from vision_attn.ops.checks import (
     arguments_of,
     check_known,
@@ -55,41 +55,34 @@ def create_model(
         raise UserError(
             f"model {name!r} is not known; try {', '.join(near)}, or timm:NAME for any of timm"
         )
-    given: dict[str, Any] = {"img_size": img_size, "in_chans": in_chans, "num_classes": num_classes}
+    sizes: dict[str, Any] = {"img_size": img_size, "in_chans": in_chans, "num_classes": num_classes}
     args = dict(args or {})
     try:
-        _check_args(entry, given, args)
+        _check_args(entry, sizes, args)
         if entry != name.removeprefix("timm:"):
-            return timm.create_model(entry, **given, **args)
-        model = _build_timm(entry, given, args)
-        check_runs(model, **given)
+            return timm.create_model(entry, **sizes, **args)
+        model = _build_timm(entry, sizes, args)
+        check_runs(model, **sizes)
     except UserError as e:
         raise UserError(f"model {name!r}: {e}") from e
     return model
 
 
-def _build_timm(entry: str, given: dict[str, Any], args: dict[str, Any]) -> nn.Module:
+def _build_timm(entry: str, sizes: dict[str, Any], args: dict[str, Any]) -> nn.Module:
     """A model of timm; its CNNs take images of any size and no `img_size`."""
-    for shape in (given, {k: v for k, v in given.items() if k != "img_size"}):
+    for arguments in (sizes, {k: v for k, v in sizes.items() if k != "img_size"}):
         try:
-            return timm.create_model(entry, **shape, **args)
+            return timm.create_model(entry, **arguments, **args)
         except TypeError as e:
-            if "img_size" in shape and "img_size" in str(e):
+            if "img_size" in arguments and "img_size" in str(e):
                 continue
-            raise UserError(_said(e)) from e
-        except _FAILURES as e:
-            raise UserError(_said(e)) from e
+            raise UserError(_cannot_be_built(e)) from e
+        except FAILURES as e:
+            raise UserError(_cannot_be_built(e)) from e
     raise AssertionError("the second shape has no img_size")
 
 
-_FAILURES = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError,
-    RuntimeError, TypeError, ValueError,
-)  # fmt: skip
-"""What a builder of timm may raise for arguments that do not fit it."""
-
-
-def _said(e: BaseException) -> str:
+def _cannot_be_built(e: BaseException) -> str:
     lines = [line.strip() for line in str(e).splitlines() if line.strip()]
     return f"cannot be built: {lines[0] if lines else type(e).__name__}"
 
@@ -97,22 +90,22 @@ def _said(e: BaseException) -> str:
 _OTHERS = ("features_only", "scriptable", "exportable", "no_jit")
 
 
-def _check_args(entry: str, given: dict[str, Any], args: dict[str, Any]) -> None:
-    """A UserError for what no model of a study may be given, before anything is built."""
+def _check_args(entry: str, sizes: dict[str, Any], args: dict[str, Any]) -> None:
+    """A UserError for what no model of a study may have, before anything is built."""
     for key in weight_sources(args):
         raise UserError(
             f"argument {key!r} names a source of trained weights, and models are built untrained;"
             " take it out"
         )
     for key in args:
-        if key in given:
+        if key in sizes:
             raise UserError(f"{key} comes from the data, it is not set by hand")
         if key in _OTHERS:
             raise UserError(f"argument {key!r} makes something else than a classifier; take it out")
-    check_pair(img_size=given["img_size"])
-    check_whole(in_chans=given["in_chans"])
-    check_whole(0, num_classes=given["num_classes"])
-    (h, w), chans = given["img_size"], given["in_chans"]
+    check_pair(img_size=sizes["img_size"])
+    check_whole(in_chans=sizes["in_chans"])
+    check_whole(0, num_classes=sizes["num_classes"])
+    (h, w), chans = sizes["img_size"], sizes["in_chans"]
     check_memory(
         f"img_size {h} x {w}: a batch of 64 images", 64 * h * w * chans, "take a smaller one"
     )
@@ -126,11 +119,11 @@ def _check_args(entry: str, given: dict[str, Any], args: dict[str, Any]) -> None
             raise UserError(f"argument {key!r} is null; leave it out")
 
 
-def no_pretrained(pretrained: bool, given: dict[str, Any]) -> dict[str, Any]:
+def no_pretrained(pretrained: bool, args: dict[str, Any]) -> dict[str, Any]:
     """The arguments without those that timm adds for weights from a hub; there are none."""
     if pretrained:
         raise UserError("pretrained=True: this package has no trained weights; use timm:NAME")
-    return {k: v for k, v in given.items() if k not in _TIMM_ONLY}
+    return {k: v for k, v in args.items() if k not in _TIMM_ONLY}
 
 
 _TIMM_ONLY: Sequence[str] = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")

@@ -255,7 +255,8 @@ class VisionTransformer(nn.Module):
             beside["bias"] = self.rel_bias[block](grid)
         if self.rotary is not None:
             beside["rotary"] = self.rotary(grid)
-        if getattr(self.blocks[block].attn, "on_grid", False):
+        own = self.blocks[block]
+        if isinstance(own, EncoderBlock) and getattr(own.attn, "on_grid", False):
             beside["grid_size"] = grid
         return beside
 

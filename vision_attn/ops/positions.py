@@ -28,7 +28,7 @@ def sincos_1d(positions: Tensor, dim: int, *, temperature: float = 10_000.0) -> 
 def sincos_2d(
     grid_size: tuple[int, int] | Tensor, dim: int, *, temperature: float = 10_000.0
 ) -> Tensor:
-    """The first half of the channels tells the row, the second the column: (h, w) -> (h*w, D).
+    """The first half of the channels encodes the row, the second the column: (h, w) -> (h*w, D).
 
     In place of a grid, positions (..., 2) of single tokens may be given: -> (..., D).
     """

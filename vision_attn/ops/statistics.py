@@ -166,8 +166,8 @@ def _on_grid(
     near = ((row.abs() <= reach)[:, :, None] & (col.abs() <= reach)[:, None]).flatten(1)
     on_grid = weights[..., first:, prefix:]
     total = on_grid.sum(-1)
-    found = []
+    means = []
     for values in (away, near.to(weights.dtype)):
         mean = torch.where(total > 0, torch.einsum("bhqk,qk->bhq", on_grid, values) / total, 0)
-        found.append(torch.nn.functional.pad(mean, (first, 0), value=torch.nan))
-    return found[0], found[1]
+        means.append(torch.nn.functional.pad(mean, (first, 0), value=torch.nan))
+    return means[0], means[1]
