@@ -11,12 +11,9 @@ import torch
 import yaml
 
 from vision_attn.cli import main
-from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.controls import permute_pixels, shuffle_labels
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import DataConfig, Source, load
-from vision_attn.study.config import Study, Tuning
-from vision_attn.study.tune import settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
@@ -104,21 +101,6 @@ def test_protocols_side_by_side_and_one_added_later(tmp_path: Path) -> None:
     assert compare(root, budget={"epochs": 2}) == 0
     assert len(pd.read_csv(root / "results.csv")) == 8
     assert compare(root, budget={"steps": 9}) == 2
-
-
-def test_tries_are_the_same_for_all_and_begin_with_the_study() -> None:
-    strong = AugmentConfig(pad=1)
-    study = Study(tune=9, tuning=Tuning(augment=[AugmentConfig(), strong]))
-    made = settings(study)
-    assert len(made) == 9
-    assert made[0] == (study.optim, study.augment)
-    rates = [optim.lr for optim, _ in made[1:]]
-    assert len(set(rates)) == 8
-    assert min(rates) >= 3e-4
-    assert max(rates) <= 6e-3
-    assert sum(r < (3e-4 * 6e-3) ** 0.5 for r in rates) in (4, 5)  # evenly on the log scale
-    assert {id(augment) for _, augment in made[1:]} == {id(a) for a in study.tuning.augment}
-    assert settings(Study(tune=3))[:2] == settings(Study(tune=5))[:2]
 
 
 def test_tuning_chooses_on_validation_and_is_taken_up_again(
