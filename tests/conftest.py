@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,14 @@ def source() -> Source:
 def tiny_vit() -> dict[str, Any]:
     """Arguments of a ViT that learns digits in a second, to change at will."""
     return dict(TINY_VIT)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, and a wide terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from shared import tree
 
 from vision_attn import __version__
 from vision_attn.cli import main
@@ -30,22 +31,6 @@ COMMANDS = (
     "test",
     "predict",
 )
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, and a wide terminal."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    return tmp_path
-
-
-def tree(root: Path) -> dict[str, tuple[int, bytes | None]]:
-    """Everything under a path: when it was written, and what it holds."""
-    return {
-        str(p.relative_to(root)): (p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else None)
-        for p in [root, *root.rglob("*")]
-    }
 
 
 def images(root: Path, part: str, name: str, n: int = 3, side: int = 8) -> None:

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import here, printed, refused
+from test_cli import printed, refused
 
 from vision_attn.cli import main
 from vision_attn.commands.strict_yaml import Doubtful, load_yaml
 from vision_attn.errors import UserError
 from vision_attn.study.config import Budget, Study
 from vision_attn.training.optim import OptimConfig
-
-__all__ = ["here"]
 
 # Lightning's notes on devices and log intervals
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")

@@ -10,7 +10,9 @@ NAME = ["x", "3", "[a]", "null"]
 Table = dict[str, tuple[list[str], list[str]]]
 
 DATA: Table = {
-    "data.name": (["digits"], ["cifar11", "", "null", "[digits]"]),
+    "data.name": (["digits", "null"], ["cifar11", "", "[digits]"]),
+    "data.label": (["mine", "null"], ["", "' '"]),
+    "data.test_fraction": (["0.2", "5e-1"], [*REAL, "0", "1"]),
     "data.val_fraction": (["0.1", "0.25", "1e-1"], [*REAL, "0", "1", "2"]),
     "data.img_size": (["null"], ["8", "0", "-1", "x", "1.5", "100000"]),
     "data.root": (["null"], ["nowhere", "", "[digits]"]),

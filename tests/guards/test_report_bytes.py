@@ -4,7 +4,7 @@ Results, summary and table are compared byte by byte, means of logs and of measu
 pandas before 3 adds and reads fractions otherwise, so there only table.md is exact. Fits end a few
 units in the last place apart on another CPU, so in figures fractions may differ by 0.001 of a
 point, and ids, which are hashes of such fractions, by all. Another matplotlib draws letters
-otherwise, so there figures are skipped.
+otherwise, so there only the names of figures are compared.
 """
 
 import re
