@@ -147,7 +147,7 @@ def _arm(study: Study, label: str, source: Source) -> Arm:
     if arch == "cnn" and study.match != "none" and "widths" not in args:
         args |= _matched_cnn(study, label, source)
         matched = f"{study.match} of {study.matched_to(label)}"
-    return Arm(label, arch, args, _cost(arch, args, source), matched, attends(arch))
+    return Arm(label, arch, args, _cost(arch, args, source), matched, attends(arch, args))
 
 
 def _deal(study: Study, source: Source, draw: int, size: int | None) -> Subset:
