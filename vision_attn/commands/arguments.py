@@ -170,13 +170,15 @@ def one_line(error: Exception) -> str:
         r" Subtypes: \[(?P<types>.+)\]; Given value: ?(?P<value>.*)",
     ):
         if parts := re.fullmatch(form, said):
-            value = "null" if parts["value"] == "None" else parts["value"] or "empty"
+            value = parts["value"].partition("; Given value:")[0]  # the value is repeated
+            value = "null" if value == "None" else value or "empty"
             return f"{parts['name']} is {value}; wanted {_types(parts['types'])}"
     return said
 
 
 def _types(text: str) -> str:
     """`int or null` of `<class 'int'>, <class 'NoneType'>`."""
+    text = re.sub(r"list\[typing\.Union\[(.*?)\]\]", r"\1", text)
     names = re.sub(r"typing\.Literal\[(.*?)\]", r"\1", re.sub("<class '(.+?)'>", r"\1", text))
     names = re.sub(r"\bNoneType\b", "null", names.replace("'", ""))
     for name, plain in (("int", "whole number"), ("float", "number"), ("bool", "true or false")):

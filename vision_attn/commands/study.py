@@ -142,9 +142,8 @@ def _ready(study: "Study", console: "Console") -> "Plan":
 
     study.check()
     study.data.check()
-    if study.data.dataset == "folder":
-        console.print(f"reading the images in {study.data.root}", soft_wrap=True)
-    source = load(study.data)
+    with console.status(f"reading the images of {study.data.root or study.data.dataset}"):
+        source = load(study.data)
     source.tell()
     study, chosen = follow_images(study, source)
     for line in [*([chosen] if chosen else []), *large_attention(study, source)]:
