@@ -4,6 +4,7 @@ Without a class path the model is a `Classifier` and the data `ImageData`. A con
 other classes by `class_path`, as configs/dense.yaml does. Sizes and classes come from the data.
 """
 
+import json
 import logging
 import math
 from collections.abc import Sequence
@@ -42,7 +43,10 @@ LEAST = {
 }
 """Least values of what Lightning does not check, and divides by."""
 
-LOGGER = "lightning.pytorch.loggers.CSVLogger"
+LOGGER = {
+    "class_path": "lightning.pytorch.loggers.CSVLogger",
+    "init_args": {"save_dir": "runs", "name": "fit"},
+}
 
 SEARCHES = ("best", "last", "hpc", "registry")
 """Words for which Lightning searches a file, and trains without one."""
@@ -73,10 +77,7 @@ class ClassifierCLI(LightningCLI):
                 "allow_abbrev": False,
             },
             trainer_defaults={
-                "logger": {
-                    "class_path": LOGGER,
-                    "init_args": {"save_dir": "runs", "name": "fit"},
-                },
+                "logger": LOGGER,
                 "max_epochs": 50,
                 "callbacks": [] if self.subclasses else [PredictionsCSV()],
                 "use_distributed_sampler": False,  # ImageData deals out its own batches
@@ -110,7 +111,7 @@ class ClassifierCLI(LightningCLI):
         self.config = parser.parse_args(args)
         logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # `Seed set to 0`
         # without a class, as by default, the logger's options mean nothing
-        words = [command, f"--trainer.logger={LOGGER}", *line]
+        words = [command, f"--trainer.logger={json.dumps(LOGGER)}", *line]
         typed = parser.parse_args(words, defaults=False)[command].get("model", Namespace())
         self.check_model(command, typed)
         self.saved = _checkpoint(options.get("ckpt_path"), command)
