@@ -293,7 +293,8 @@ def started(store: Store, source: Source, *changes: dict[str, Any]) -> list[dict
 def test_study_yaml_keeps_what_makes_all_runs_again(
     store: Store, source: Source, changes: list[dict[str, Any]], kept: list[dict[str, Any]]
 ) -> None:
-    want = [json.loads(json.dumps(asdict(replace(STUDY, **change)))) for change in kept]
+    studies = [plan(replace(STUDY, **change), source).study for change in kept]
+    want = [json.loads(json.dumps(asdict(study))) for study in studies]
     assert started(store, source, *changes) == want
 
 
