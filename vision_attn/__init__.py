@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vision_attn.models.vit import VisionTransformer
     from vision_attn.ops.statistics import attention_statistics
     from vision_attn.ops.tokens import pad_images
+    from vision_attn.report.load import load_study
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ __all__ = [
     "WindowAttention",
     "add_attention",
     "attention_statistics",
+    "load_study",
     "pad_images",
 ]
 
@@ -76,6 +78,7 @@ _HOME = {
     "WindowAttention": "vision_attn.layers.local",
     "add_attention": "vision_attn.layers.spatial",
     "attention_statistics": "vision_attn.ops.statistics",
+    "load_study": "vision_attn.report.load",
     "pad_images": "vision_attn.ops.tokens",
 }
 

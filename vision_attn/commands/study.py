@@ -17,7 +17,8 @@ from vision_attn.errors import UserError
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
-    from vision_attn.report.analysis import Analysis
+    from rich.console import Console
+
     from vision_attn.study.config import Study
 
 __all__ = ["budget", "compare", "plot", "study_of"]
@@ -46,7 +47,6 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
     from vision_attn.data.sources import load
-    from vision_attn.report.tables import terminal
     from vision_attn.study.cells import plan
     from vision_attn.study.config import most_processes
     from vision_attn.study.execute import default_workers, execute
@@ -80,36 +80,43 @@ def compare(about: str, args: Sequence[str]) -> int:
         failed = run(made.cells, store=store, checkpoint=study.checkpoint, measure=study.measure)
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
-            console.print(terminal(_report(store.root)))
-    console.print(f"results, figures and tables are in {store.root}", soft_wrap=True)
+            _report(console, store.root, store.root)
     if failed:
         console.print(
-            f"{failed} of {len(made.cells)} cells failed; results.csv says why, and the same"
-            " command runs them again",
+            f"{failed} of {len(made.cells)} runs failed; {store.root / 'results.csv'} says why, and"
+            " the same command runs them again",
+            soft_wrap=True,
             style="bold red",
         )
     return 1 if failed else 0
 
 
-def _report(roots: Path | Sequence[Path], out: Path | None = None) -> "Analysis":
-    """`report`, without looking for garbage in what was imported before.
+def _report(console: "Console", roots: Path | Sequence[Path], out: Path) -> None:
+    """Write the report, show its tables and answers, and say where it is.
 
-    Figures are many objects that refer to each other, so full collections come often, and each
-    would walk through all of torch.
+    Garbage is not looked for in what was imported before: figures are many objects that refer to
+    each other, so full collections come often, and each would walk through all of torch.
     """
+    from vision_attn.report.terminal import show
     from vision_attn.report.write import report
 
+    console.print("drawing figures ...")
     gc.freeze()
     try:
-        return report(roots, out)
+        analysis = report(roots, out)
     finally:
         gc.unfreeze()
+    console.print()
+    show(console, analysis)
+    files = [file for file in out.iterdir() if file.is_file() and not file.name.startswith(".")]
+    console.print(
+        f"report: {out / 'report.html'} and {len(files) - 1} files (figures, tables, results)",
+        soft_wrap=True,
+    )
 
 
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
-    from vision_attn.report.tables import terminal
-
     parser = command_parser("plot", about)
     parser.add_argument(
         "dir", type=str, nargs="+", help="the --out of a compare, or a folder with results.csv"
@@ -123,7 +130,9 @@ def plot(about: str, args: Sequence[str]) -> int:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
     out = None if given.out is None else out_path(given.out)
-    plain_console().print(terminal(_report(roots, out)))
+    if out is None and len(roots) > 1:
+        raise UserError(f"{len(roots)} directories are joined; say with --out where to")
+    _report(plain_console(), roots, out or roots[0])
     return 0
 
 
@@ -149,25 +158,41 @@ def budget(about: str, args: Sequence[str]) -> int:
 
 
 def _show_costs(
-    console: Any,
+    console: "Console",
     costs: dict[str, Any],
     matched: dict[str, str],
     kept: dict[str, int] | None = None,
 ) -> None:
     """Parameters and FLOPs of one image forward; memory too where `kept` says it in bytes."""
-    from rich.table import Table
+    from vision_attn.report.numbers import short
+    from vision_attn.report.tables import Block, matching_words
+    from vision_attn.report.terminal import print_block
 
-    table = Table(
-        title="cost of one model; FLOPs of one image",
-        caption="activations: what one image's forward pass keeps for training" if kept else None,
-    )
-    for name in ("model", "parameters", "FLOPs", "matched to"):
-        left = name in ("model", "matched to")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    words = matching_words(matched)
+    rows = [[m, f"{c.params:,}", short(c.flops), words[m]] for m, c in costs.items()]
+    block = Block("Cost of one model; FLOPs of one image", _COSTS, rows)
+    print_block(console, block, _unlike(costs, words))
     if kept:
-        table.add_column("weights", justify="right")
-        table.add_column("activations", justify="right")
-    for model, c in costs.items():
-        memory = [f"{n / 2**20:.2f} MiB" for n in (4 * c.params, kept[model])] if kept else []
-        table.add_row(model, f"{c.params:,}", f"{c.flops / 1e6:,.2f} M", matched[model], *memory)
-    console.print(table)
+        rows = [
+            [m, *(f"{n / 2**20:.2f} MiB" for n in (4 * c.params, kept[m]))]
+            for m, c in costs.items()
+        ]
+        title = "Memory; activations are what one image's forward pass keeps for training"
+        print_block(console, Block(title, ["model", "weights", "activations"], rows))
+
+
+_COSTS = ["model", "parameters", "FLOPs", "matching"]
+
+
+def _unlike(costs: dict[str, Any], words: dict[str, str]) -> str:
+    """Which models are of another size than the first, so that a comparison is not a fair one."""
+    first = next((m for m, word in words.items() if word == "reference"), next(iter(costs)))
+    times = {m: c.params / costs[first].params for m, c in costs.items() if m != first}
+    unlike = [
+        f"{m} has {t:.2g} times"
+        for m, t in times.items()
+        if words[m] == "not matched" and not 0.9 < t < 1.1
+    ]
+    if not unlike:
+        return ""
+    return f"Not of the same size: {', '.join(unlike)} the parameters of {first}."

@@ -58,7 +58,9 @@ def execute(
         store.stand_for(cell)
     keys = {c.key for c in done}
     todo = [c for c in cells if c.key not in keys]
-    shown = view(console, len(cells), len(done))
+    if done:
+        console.print(f"{len(done)} of {len(cells)} runs were there already")
+    shown = view(console, cells, len(done))
     if not todo:
         return 0
     options = {"checkpoint": checkpoint, "test": test, "finish": _measures if measure else None}
@@ -110,6 +112,10 @@ def _run(
                 result = store.keep(cell, place, outcome)
                 failed += result.status != "ok"
                 shown.done(cell, result)
+    except KeyboardInterrupt:  # said at once: to end the processes may take a while
+        root = store.cells.parent
+        shown.tell_end(f"stopping; the same command goes on, `plot {root}` shows what is done")
+        raise
     finally:
         stop([*running, *idle])
     return failed
