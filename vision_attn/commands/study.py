@@ -91,7 +91,7 @@ def compare(about: str, args: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _report(roots: Path | Sequence[Path], out: Path | None = None) -> "Analysis":
+def _report(roots: Path | Sequence[Path], out: Path | None = None, **figures: Any) -> "Analysis":
     """`report`, without looking for garbage in what was imported before.
 
     Figures are many objects that refer to each other, so full collections come often, and each
@@ -101,15 +101,13 @@ def _report(roots: Path | Sequence[Path], out: Path | None = None) -> "Analysis"
 
     gc.freeze()
     try:
-        return report(roots, out)
+        return report(roots, out, **figures)
     finally:
         gc.unfreeze()
 
 
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
-    from vision_attn.report.tables import terminal
-
     parser = command_parser("plot", about)
     parser.add_argument(
         "dir", type=str, nargs="+", help="the --out of a compare, or a folder with results.csv"
@@ -117,13 +115,27 @@ def plot(about: str, args: Sequence[str]) -> int:
     parser.add_argument(
         "--out", type=str | None, default=None, help="where to; needed where several are joined"
     )
+    parser.add_argument("--format", type=str, default="svg,png", help="of svg, png and pdf")
+    parser.add_argument("--models", type=str | None, default=None, help="of the figures: cnn,vit")
+    parser.add_argument("--width", type=float | None, default=None, help="of a figure, in inches")
+    parser.add_argument("--font", type=float | None, default=None, help="size of letters, points")
+    parser.add_argument("--dpi", type=int | None, default=None, help="of png; 150 by default")
+    parser.add_argument("--style", type=str | None, default=None, help="a matplotlib style file")
     given = parse(parser, args)
+    from vision_attn.report.style import options
+    from vision_attn.report.tables import terminal
+
+    figures = {
+        "kinds": given.format.split(","),
+        "models": given.models and given.models.split(","),
+        "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
+    }
     roots = [out_path(root, "dir") for root in given.dir]
     for root in roots:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
     out = None if given.out is None else out_path(given.out)
-    plain_console().print(terminal(_report(roots, out)))
+    plain_console().print(terminal(_report(roots, out, **figures)))
     return 0
 
 
