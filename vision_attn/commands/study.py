@@ -91,7 +91,7 @@ def compare(about: str, args: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _report(console: "Console", roots: Path | Sequence[Path], out: Path) -> None:
+def _report(console: "Console", roots: Path | Sequence[Path], out: Path, **figures: Any) -> None:
     """Write the report, show its tables and answers, and say where it is.
 
     Garbage is not looked for in what was imported before: figures are many objects that refer to
@@ -103,7 +103,7 @@ def _report(console: "Console", roots: Path | Sequence[Path], out: Path) -> None
     console.print("drawing figures ...")
     gc.freeze()
     try:
-        analysis = report(roots, out)
+        analysis = report(roots, out, **figures)
     finally:
         gc.unfreeze()
     console.print()
@@ -124,7 +124,20 @@ def plot(about: str, args: Sequence[str]) -> int:
     parser.add_argument(
         "--out", type=str | None, default=None, help="where to; needed where several are joined"
     )
+    parser.add_argument("--format", type=str, default="svg,png", help="of svg, png and pdf")
+    parser.add_argument("--models", type=str | None, default=None, help="of the figures: cnn,vit")
+    parser.add_argument("--width", type=float | None, default=None, help="of a figure, in inches")
+    parser.add_argument("--font", type=float | None, default=None, help="size of letters, points")
+    parser.add_argument("--dpi", type=int | None, default=None, help="of png; 150 by default")
+    parser.add_argument("--style", type=str | None, default=None, help="a matplotlib style file")
     given = parse(parser, args)
+    from vision_attn.report.style import options
+
+    figures = {
+        "kinds": given.format.split(","),
+        "models": given.models and given.models.split(","),
+        "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
+    }
     roots = [out_path(root, "dir") for root in given.dir]
     for root in roots:
         if not root.is_dir():
@@ -132,7 +145,7 @@ def plot(about: str, args: Sequence[str]) -> int:
     out = None if given.out is None else out_path(given.out)
     if out is None and len(roots) > 1:
         raise UserError(f"{len(roots)} directories are joined; say with --out where to")
-    _report(plain_console(), roots, out or roots[0])
+    _report(plain_console(), roots, out or roots[0], **figures)
     return 0
 
 

@@ -121,8 +121,7 @@ def page_blocks(analysis: Analysis) -> list[Block]:
         for b in results_blocks(analysis)
     ]
     comparison = analysis.comparison
-    if comparison and len(comparison.points):
-        blocks.insert(0, in_short(comparison))
+    if comparison:
         blocks.append(paired(comparison))
         if len(analysis.others) > 1:
             blocks.append(distances(comparison.first, analysis.others))
@@ -146,7 +145,7 @@ def in_short(comparison: Comparison) -> Block:
         (f"rise of validation loss, {c.second} minus {c.first}", c.rise, "mean", c.rise_change,
          float, ".2f"),
     ]  # fmt: skip
-    sizes = [int(n) for n in dict.fromkeys(c.points["size"].iloc[[0, -1]])]
+    sizes = [int(n) for n in dict.fromkeys(c.points["size"].iloc[[0, -1][: len(c.points)]])]
     rows = []
     for name, table, mean, change, scale, form in measures:
         if table.empty:
