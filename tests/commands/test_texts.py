@@ -20,9 +20,11 @@ from rich.console import Console
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.report.analysis import analyse
 from vision_attn.report.curves import against_size, multiplier, protocol_split
+from vision_attn.report.looks import looks
 from vision_attn.report.panels import training_curves
-from vision_attn.report.plotting import looks, render
-from vision_attn.report.tables import markdown, terminal
+from vision_attn.report.style import render
+from vision_attn.report.tables import markdown
+from vision_attn.report.terminal import show
 from vision_attn.report.write import report
 from vision_attn.study.progress import view
 from vision_attn.study.results import Stored
@@ -44,9 +46,9 @@ LABELS = (
 )  # fmt: skip
 
 
-def shown(thing: Any, width: int = 300) -> str:
+def shown(analysis: Any, width: int) -> str:
     text = io.StringIO()
-    console(file=text, width=width).print(thing)
+    show(console(file=text, width=width, force_terminal=True, color_system=None), analysis)
     return text.getvalue()
 
 
@@ -54,7 +56,7 @@ def shown(thing: Any, width: int = 300) -> str:
 def test_case_69_labels_stand_on_a_terminal_as_they_are(label: str) -> None:
     results = table(pairs(20, [0.5], [0.6], protocol="steps"))
     results["model"] = results["model"].replace({"vit": label})
-    said = shown(terminal(analyse(Stored(results))), 1200)
+    said = shown(analyse(Stored(results)), 1200)
     assert f" {label} test " in said
 
 
@@ -66,13 +68,13 @@ def test_case_69_errors_stand_in_the_progress_as_they_are(text: str) -> None:
     result: Any = type("Made", (), {"status": "failed", "error": one_line(text)})()
     for options in ({}, {"force_terminal": True}):
         file = io.StringIO()
-        bars = view(Console(file=file, width=200, color_system=None, **options), 2, 0)
+        bars = view(Console(file=file, width=200, color_system=None, **options), [cell] * 2, 0)
         with bars:
             bars.tell([(cell, 3)])
             bars.say(cell, text)
             bars.done(cell, result)
         said = file.getvalue()
-        assert f"v[lr] n=20 draw=0 seed=0  FAILED: {one_line(text)}" in said
+        assert f"v[lr], 20 images, draw 0  FAILED: {one_line(text)}" in said
 
 
 def test_one_line_has_no_control_characters_and_is_utf8() -> None:

@@ -203,7 +203,7 @@ def test_cells_that_fail_are_recorded_and_the_rest_goes_on(
     code = main(compare(root, 1, args={**STUDY["args"], "vit": {**VIT, "scale": 1e60}}))
     assert code == 1
     said = capsys.readouterr().out
-    assert "2 of 4 cells failed" in said
+    assert "2 of 4 runs failed" in said
     with (root / "results.csv").open(newline="") as file:
         table = {(r["model"], int(r["size"])): r for r in csv.DictReader(file)}
     assert {k: r["status"] for k, r in table.items()} == {

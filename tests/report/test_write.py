@@ -28,7 +28,8 @@ from vision_attn.study.runs import summarise
 FILES = {
     "accuracy_vs_size.png", "accuracy_vs_size.svg", "gap_vs_size.png", "gap_vs_size.svg",
     "error_loglog.png", "error_loglog.svg", "multiplier.png", "multiplier.svg",
-    "results.csv", "summary.csv", "table.md", "report.html",
+    "results.csv", "summary.csv", "pairs.csv", "multiplier.csv", "table.md", "table.tex",
+    "report.html",
 }  # fmt: skip
 
 

@@ -234,7 +234,8 @@ def growth(comparison: Comparison) -> Answer:
     parts = [f"in accuracy {way(accuracy, c.change, said['points'])}"]
     if len(ratio) > 1 and ratio.iloc[[0, -1]].notna().all():
         said["ratio"] = direction(c.ratio_change, side)
-        if said["ratio"] != said["points"] and said["ratio"] in ("grows", "shrinks"):
+        other = said["points"] not in (said["ratio"], "turns", "single", "none")
+        if other and said["ratio"] in ("grows", "shrinks"):
             word = "no, it grows" if said["ratio"] == "grows" else "yes,"
             first, last = (loss(ratio.iloc[i] ** side) for i in (0, -1))
             parts.append(f"as a ratio of errors {word} from {first} to {last}")
