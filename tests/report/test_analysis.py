@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from made_study import analysed, everything, pairs, row
 from rich.console import Console
@@ -89,7 +90,8 @@ def test_every_statistic_is_computed_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **more: Any) -> Any:
-            calls[name, f"{args} {more}"] += 1
+            texts = [a.to_csv() if isinstance(a, pd.DataFrame) else str(a) for a in args]
+            calls[name, f"{texts} {more}"] += 1
             return function(*args, **more)
 
         return call
@@ -98,8 +100,11 @@ def test_every_statistic_is_computed_once(tmp_path: Path, monkeypatch: pytest.Mo
         home = analysis if hasattr(analysis, name) else comparison
         monkeypatch.setattr(home, name, counted(name, getattr(home, name)))
     made = analyse(read(everything(tmp_path)))
-    total = Counter(name for name, _ in calls)
-    assert set(calls.values()) == {1}
+    total: Counter[str] = Counter()
+    for (name, _), count in calls.items():
+        total[name] += count
+    twice = {name for (name, _), count in calls.items() if count > 1}
+    assert twice <= {"interval"}  # the made losses never change, so many changes are alike
     assert total == {
         "summarise": 1,
         "differences": 15,  # accuracy, gap and loss of a pair in 4 settings and of one in 1
@@ -114,7 +119,7 @@ def test_every_statistic_is_computed_once(tmp_path: Path, monkeypatch: pytest.Mo
         "interval": 15,
     }
     calls.clear()
-    pictures = dict.fromkeys(figures(made), b"")
+    pictures = dict.fromkeys(figures(made), b'<svg viewBox="0 0 4 3"></svg>')
     assert page(made, pictures)
     assert markdown(made)
     show(Console(file=io.StringIO()), made)
@@ -127,7 +132,7 @@ def test_only_the_analysis_calls_statistics() -> None:
             f"{node.module}.{name.name}"
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
             if isinstance(node, ast.ImportFrom)
-            and (node.module or "").startswith(("vision_attn.stats", "scipy"))
+            and (node.module or "").startswith(("vision_attn.stats", "scipy.stats"))
             for name in node.names
             if name.name.islower()  # a class may be named
         }

@@ -66,7 +66,7 @@ def test_a_pipe_gets_markdown_of_any_width() -> None:
         assert "| images | draws | cnn test | vit test | cnn gap | vit gap | cnn - vit |" in lines
         assert any("70.0 ± 49.7" in line for line in lines)
         assert "* not every run fitted (99 % on train images)" in lines
-        assert any(line.startswith("Who is better? The CNN, at 1,000 images") for line in lines)
+        assert any(line.startswith("Who is better? The CNN, at 20 images") for line in lines)
 
 
 def test_answers_stand_at_the_end_and_are_bold() -> None:

@@ -29,7 +29,9 @@ def show(console: Console, analysis: Analysis) -> None:
         _show_results(console, analysis, setting)
     for line in lines(analysis):
         _say(console, Text(f"{line.question}: {line.answer}"))
-    _say(console, Text(f"Answers ({terms(analysis)})"))
+    if analysis.pair and lines(analysis):
+        console.print()
+    _say(console, Text(f"In short ({terms(analysis)})", style="dim"))
     for answer in verdict(analysis):
         _say(console, Text.assemble(f"{answer.question} ", (answer.answer, "bold")))
 
