@@ -284,11 +284,12 @@ def multiplier(
 
     Triangles are bounds: `second` reaches that error at none of its sizes. An arrow is where an
     interval goes on beyond what the data can show. A bound of 1 says no more than who is ahead and
-    is left out; None where only bounds are left.
+    is left out; None where only bounds are left, or multiples that no draws bound.
     """
     table = comparison.multiplier
     table = table[table["multiplier"].notna() | (table["limit"] != 1)]
-    if not table["multiplier"].notna().any():
+    free = (table["low"] == 0) & np.isinf(table["high"])
+    if not (table["multiplier"].notna() & ~free).any():
         return None
     figure, axes = canvas(ax)
     look, name = looks[comparison.second], in_figure(comparison.second, 20)
@@ -351,11 +352,14 @@ def protocol_split(comparison: Comparison, *, ax: Axes | None = None) -> Figure 
         value = 100 * split[name].to_numpy(float)
         reach = np.abs(100 * split[[f"{name}_low", f"{name}_high"]].to_numpy(float).T - value)
         place = at + 0.24 * (i - 1)
-        axes.bar(place, value, 0.22, color=colour, alpha=0.35, lw=0)
-        axes.errorbar(
+        bars = axes.bar(place, value, 0.22, color=colour, alpha=0.35, lw=0)
+        whisker = axes.errorbar(
             place, value, np.nan_to_num(reach), fmt=marker, color=colour, capsize=3, ms=5,
             label=label,
         )  # fmt: skip
+        dots, caps, stems = whisker.lines
+        for part in (*bars, dots, *caps, *stems):
+            mark(part, label, colour)
         words = [
             f"{label}, {n:,} images: {number(v, '.1f')} points"
             for n, v in zip(split["size"], value, strict=True)

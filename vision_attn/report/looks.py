@@ -30,7 +30,7 @@ _KNOWN = {
     "pooled_stem_vit": ("#e0218a", "<"),
 }
 _CONVOLUTION = ("#7488a8", "#1d2f6f", "#5b7ce0", "#00606e", "#3f3fd0")
-_ATTENTION = ("#bb7a45", "#8a4b5a", "#3d1408", "#c800c8", "#1f4d00")
+_ATTENTION = ("#bb7a45", "#8a4b5a", "#3d1408", "#d400c0", "#1f4d00")
 _COLOURS = (*(colour for colour, _ in _KNOWN.values()), *_CONVOLUTION, *_ATTENTION)
 _MARKERS = (">", "h", "p", "d", "o", "s", "^", "D", "v", "P", "X", "<")
 

@@ -31,7 +31,7 @@ def mark(
 
 def _marked(figure: Figure) -> Iterator[tuple[Any, Artist, _Mark]]:
     for axes in figure.axes:
-        for artist in (*axes.collections, *axes.lines, *axes.texts):
+        for artist in (*axes.patches, *axes.collections, *axes.lines, *axes.texts):
             if artist in _MARKS:
                 yield axes, artist, _MARKS[artist]
 

@@ -139,40 +139,44 @@ def attention_distance(
     width, height = width_and_height()
     figure = Figure(figsize=(width, height * (0.2 + 0.65 * len(groups))))
     panels = figure.subplots(len(groups), 1, squeeze=False, sharex=True).flatten()
-    layers = sorted(measures["layer"].unique())
-    shades = matplotlib.colormaps["plasma"](np.linspace(0, 0.7, len(layers)))
     for axes, (model, rows) in zip(panels, groups, strict=True):
-        for layer, colour, marker in zip(layers, shades, "osD^v<>ph" * len(layers), strict=False):
-            at = rows[rows["layer"] == layer].sort_values("size")
-            (drawn,) = axes.plot(
-                at["size"],
-                at["distance"],
-                marker=marker,
-                ms=4.5,
-                color=colour,
-                label=f"layer {layer}",
-            )
-            words = [
-                (float(n), float(d), f"layer {layer}, {n:,.0f} images: {d:.1f} pixels")
-                for n, d in zip(at["size"], at["distance"], strict=True)
-            ]
-            mark(drawn, f"layer {layer}", colour, words)
         share = (even or {}).get(str(model))
-        top = max(rows["distance"].max(), share or 0)
-        axes.set_ylim(0, 1.15 * top)
+        title = in_figure(model)
         if share is not None:
-            axes.axhline(share, color="0.35", ls="--", lw=1)
-            axes.annotate(
-                f"even share: {share:.1f}", (1, share), (0, 3), textcoords="offset points",
-                xycoords=("axes fraction", "data"), ha="right", fontsize="small", color="0.3",
-            )  # fmt: skip
-        axes.set_title(in_figure(model))
-        sizes(axes, measures["size"], "")
+            axes.axhline(share, color="0.35", ls="--", lw=1.2)
+            title += f" (dashed: even share, {share:.1f})"
+        axes.set_ylim(0, 1.15 * max(rows["distance"].max(), share or 0))
+        axes.set_title(title)
         axes.set_ylabel("distance, pixels")
-    panels[-1].set_xlabel("training images")
+        _distances(axes, rows)
     handles, _ = panels[0].get_legend_handles_labels()
-    legend(figure, panels[0], handles, "mean over heads, draws and seeds", columns=4)
+    one = measures["size"].nunique() == 1
+    panels[-1].set_xlabel("layer" if one else "training images")
+    images = f", {int(measures['size'].iloc[0]):,} training images" if one else ""
+    text = f"mean over heads, draws and seeds{images}"
+    legend(figure, panels[0], [] if one else handles, text, columns=4)
     return figure
+
+
+def _distances(axes: Axes, rows: pd.DataFrame) -> None:
+    """A line a layer against images; with one size the layers side by side."""
+    layers = sorted(rows["layer"].unique())
+    shades = matplotlib.colormaps["plasma"](np.linspace(0, 0.7, len(layers)))
+    one = rows["size"].nunique() == 1
+    for layer, colour, marker in zip(layers, shades, "osD^v<>ph" * len(layers), strict=False):
+        at = rows[rows["layer"] == layer].sort_values("size")
+        x = at["layer" if one else "size"]
+        name = f"layer {layer}"
+        (line,) = axes.plot(x, at["distance"], marker=marker, ms=4.5, color=colour, label=name)
+        words = [
+            (float(a), float(d), f"{name}, {n:,.0f} images: {d:.1f} pixels")
+            for a, n, d in zip(x, at["size"], at["distance"], strict=True)
+        ]
+        mark(line, name, colour, words)
+    if one:
+        axes.set_xticks(layers)
+    else:
+        sizes(axes, rows["size"], "")
 
 
 def even_distance(

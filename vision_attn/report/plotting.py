@@ -35,7 +35,6 @@ __all__ = [
     "legend",
     "log_percent",
     "note",
-    "own_note",
     "percent",
     "points",
     "rotation",
@@ -300,20 +299,26 @@ def legend(
         longest = max(len(h.get_label()) for h in handles)
         size = FontProperties(size=matplotlib.rcParams["legend.fontsize"]).get_size_in_points()
         width, height = figure.get_size_inches()
-        fit = int(width * 72 / (size * (0.52 * longest + 4)))
+        fit = int(width * 72 / (size * (0.62 * longest + 4.5)))
         columns = max(1, min(columns, fit, len(handles)))
         rows = -(-len(handles) // columns)
         more = size * 1.4 / 72 * max(rows - 2, 0)
         figure.set_size_inches(width, height + more)  # the axes keep theirs
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+        title = _lines(figure, note) if note else None
+        below = figure.legend(
+            handles=handles, loc="outside lower center", ncols=columns, title=title
+        )
+        below.get_title().set(color="0.35", multialignment="center")
+        return
     if note:
-        figure.supxlabel(own_note(figure, note), fontsize="small", color="0.35")
+        figure.supxlabel(_lines(figure, note), fontsize="small", color="0.35")
 
 
-def own_note(figure: Figure, text: str) -> str:
-    """A text in lines that are as wide as the figure."""
+def _lines(figure: Figure, text: str) -> str:
+    """A text in lines that are as wide as the figure; a number keeps its unit."""
     size = FontProperties(size="small").get_size_in_points()
-    return fill(text, max(20, int(figure.get_size_inches()[0] * 72 / (0.5 * size))))
+    width = max(20, int(figure.get_size_inches()[0] * 72 / (0.53 * size)))
+    return fill(text.replace(" %", "\u00a0%"), width)
 
 
 def note(summary: pd.DataFrame, strong: int) -> str:

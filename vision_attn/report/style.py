@@ -180,5 +180,4 @@ def _style_file(file: Path) -> dict[str, Any]:
         log.removeHandler(first)
     if first.words:
         raise UserError(f"style {file} cannot be read: {first.words}")
-    blocked = matplotlib.style.core.STYLE_BLACKLIST
-    return {key: value for key, value in rules.items() if key not in blocked}
+    return {key: value for key, value in rules.items() if key != "backend"}

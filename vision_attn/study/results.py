@@ -119,7 +119,7 @@ def _results(root: Path, cells: Cells | None) -> pd.DataFrame:
     else:
         raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
     if not (results["status"] == "ok").any():
-        raise UserError(f"{root} holds no finished cell yet")
+        raise UserError(f"{root} holds no finished run yet")
     return complete(results)
 
 
