@@ -88,7 +88,7 @@ def with_interval(row: Any, name: str, scale: float, form: str, prefix: str = ""
 
 def unbounded(row: Any) -> bool:
     """Whether the interval of a row of `data_multiplier` holds every number of images."""
-    return bool(row["low"] == 0 and np.isinf(row["high"]))
+    return bool(row["low"] == 0 and row["high"] == np.inf)
 
 
 def times(row: Any) -> str:
