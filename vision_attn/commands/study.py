@@ -186,10 +186,7 @@ def _show_costs(
     block = Block("Cost of one model; FLOPs of one image", _COSTS, rows)
     print_block(console, block, _unlike(costs, words))
     if kept:
-        rows = [
-            [m, *(f"{n / 2**20:.2f} MiB" for n in (4 * c.params, kept[m]))]
-            for m, c in costs.items()
-        ]
+        rows = [[m, *(_bytes(n) for n in (4 * c.params, kept[m]))] for m, c in costs.items()]
         title = "Memory; activations are what one image's forward pass keeps for training"
         print_block(console, Block(title, ["model", "weights", "activations"], rows))
 
@@ -200,12 +197,15 @@ _COSTS = ["model", "parameters", "FLOPs", "matching"]
 def _unlike(costs: dict[str, Any], words: dict[str, str]) -> str:
     """Which models are of another size than the first, so that a comparison is not a fair one."""
     first = next((m for m, word in words.items() if word == "reference"), next(iter(costs)))
-    times = {m: c.params / costs[first].params for m, c in costs.items() if m != first}
     unlike = [
-        f"{m} has {t:.2g} times"
-        for m, t in times.items()
-        if words[m] == "not matched" and not 0.9 < t < 1.1
+        f"{m} has {c.params:,}"
+        for m, c in costs.items()
+        if words[m] == "not matched" and not 0.9 < c.params / costs[first].params < 1.1
     ]
     if not unlike:
         return ""
-    return f"Not of the same size: {', '.join(unlike)} the parameters of {first}."
+    return f"Not of the size of {first}, which a fair comparison needs: {', '.join(unlike)} parameters."
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**20:.2f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
