@@ -77,6 +77,25 @@ def test_case_69_errors_stand_in_the_progress_as_they_are(text: str) -> None:
         assert f"v[lr], 20 images, draw 0  FAILED: {one_line(text)}" in said
 
 
+@pytest.mark.parametrize("options", [{}, {"force_terminal": True}])
+def test_a_run_is_named_with_its_seed_where_there_are_several(options: Any) -> None:
+    """FIRST-HOUR 33: n=50 draw=0 seed=0, and 0.823 beside 82.3."""
+    config = {"control": "shuffled", "size": 1000, "draw": 1, "seed": 1, "steps": 5}
+    cells: list[Any] = []
+    for seed in (0, 1):
+        cell: Any = type("Made", (), {"label": "vit", "key": str(seed)})()
+        cell.config = type("Config", (), config | {"seed": seed})()
+        cells.append(cell)
+    values = {"status": "ok", "train_acc": 1.0, "test_acc": 0.8234, "seconds": 7.2}
+    result: Any = type("Made", (), values)()
+    file = io.StringIO()
+    bars = view(Console(file=file, width=200, color_system=None, **options), cells, 0)
+    with bars:
+        bars.done(cells[1], result)
+    wanted = "vit, shuffled, 1,000 images, draw 1, seed 1  train 100.0 %  test 82.3 %  7 s"
+    assert wanted in file.getvalue()
+
+
 def test_one_line_has_no_control_characters_and_is_utf8() -> None:
     assert one_line("a\nb\tc  d") == "a b c d"
     assert one_line("\x1b[31m \udcff é …") == r"\x1b[31m \udcff é …"

@@ -204,7 +204,8 @@ def _unlike(costs: dict[str, Any], words: dict[str, str]) -> str:
     ]
     if not unlike:
         return ""
-    return f"Not of the size of {first}, which a fair comparison needs: {', '.join(unlike)} parameters."
+    models = ", ".join(unlike)
+    return f"Not of the size of {first}, as a fair comparison needs: {models} parameters."
 
 
 def _bytes(count: int) -> str:
