@@ -382,8 +382,6 @@ def test_budget_shows_both_costs(here: Path, capsys: pytest.CaptureFixture[str])
     assert rows[3][:2] == ["cnn", f"{4 * cnn / 2**10:.1f} KiB"]
     said = f"Not of the size of vit, as a fair comparison needs: cnn has {cnn:,} parameters."
     assert said in lines
-        f"Not of the size of vit, as a fair comparison needs: cnn has {cnn:,} parameters." in lines
-    )
     assert list(here.iterdir()) == []
 
 
