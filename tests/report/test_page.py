@@ -195,7 +195,7 @@ def test_every_start_has_its_command(tmp_path: Path) -> None:
         (pairs(20, [0.5], [0.25]), "one draw of test accuracy gives no interval", 2),
         (pairs(20, [0.5, 0.6], [0.4, 0.5]), "One size cannot say", 2),
         (pairs(20, [0.5], [0.25], train=0.9), "overfits more in accuracy cannot be said", 2),
-        ([row("cnn", 20, 0, 0.5), row("vit", 50, 0, 0.5)], "nothing can be compared", 4),
+        ([row("cnn", 20, 0, 0.5), row("vit", 50, 0, 0.5)], "nothing can be compared", 3),
         (pairs(20, [0.1], [0.1], control="shuffled"), "one draw of test accuracy", 3),
         (pairs(20, [1.0, 1.0], [1.0, 0.9]), "no difference in test accuracy can be shown", 2),
         ([*pairs(20, [0.5], [0.25]), failed("vit", 50, 0)], "1 run failed", 2),

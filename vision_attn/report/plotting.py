@@ -145,7 +145,8 @@ def points(
 ) -> None:
     """Markers, hollow where not all runs fitted, each with its words."""
     faces = [look.colour if f == 1 else "white" for f in rows["fitted"]]
-    area = (40 if strong else 22) * _AREA.get(look.marker, 1)
+    scale = (matplotlib.rcParams["lines.markersize"] / 6) ** 2
+    area = (40 if strong else 22) * scale * _AREA.get(look.marker, 1)
     dots = axes.scatter(
         x, y, marker=look.marker, s=area, c=faces, edgecolors=look.colour, lw=1.3 if strong else 1,
         zorder=3.2 if strong else 3,
