@@ -195,7 +195,7 @@ def test_every_start_has_its_command(tmp_path: Path) -> None:
         (pairs(20, [0.5], [0.25]), "One draw cannot say", 2),
         (pairs(20, [0.5, 0.6], [0.4, 0.5]), "One size cannot say", 2),
         (pairs(20, [0.5], [0.25], train=0.9), "By the gap in accuracy that cannot be said", 2),
-        ([row("cnn", 20, 0, 0.5), row("vit", 50, 0, 0.5)], "nothing can be compared", 4),
+        ([row("cnn", 20, 0, 0.5), row("vit", 50, 0, 0.5)], "nothing can be compared", 3),
         (pairs(20, [0.1], [0.1], control="shuffled"), "equal updates, labels shuffled, 1 draw", 3),
         (pairs(20, [1.0, 1.0], [1.0, 0.9]), "No difference can be shown", 2),
         ([*pairs(20, [0.5], [0.25]), failed("vit", 50, 0)], "1 run failed", 2),
@@ -291,7 +291,7 @@ def test_points_say_their_values(full: Path, browser: Any) -> None:
         "const c = JSON.parse(document.getElementById('curves').textContent).accuracy_vs_size;"
         "const k = c.findIndex(x => x.name === 'vit'), q = c[k].points[0];"
         "const r = s.getBoundingClientRect(), f = r.width / s.viewBox.baseVal.width;"
-        "return [r.left + q[0] * f + 3, r.top + q[1] * f - 2, q[2]]"
+        "return [r.left + q[0] * f, r.top + q[1] * f, q[2]]"
     )
     move = {"type": "mouseMoved", "x": at[0], "y": at[1]}
     browser.execute_cdp_cmd("Input.dispatchMouseEvent", move)
@@ -301,7 +301,7 @@ def test_points_say_their_values(full: Path, browser: Any) -> None:
     vit = read_results(full).query("model == 'vit' and protocol == 'epochs' and size == 250")
     mean = 100 * vit[vit["control"] == "none"]["test_acc"].astype(float).mean()
     assert said.startswith(f"vit, 250 images: {mean:.1f} % (")
-    assert said.endswith("3 draws")
+    assert said.endswith("3 draws, equal epochs")
     assert 0 <= box["left"] < box["right"] <= 1366
     browser.execute_cdp_cmd("Input.dispatchMouseEvent", move | {"x": 2, "y": 2})
     assert text_of(browser, tip)[1]["width"] == 0

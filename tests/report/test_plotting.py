@@ -172,6 +172,7 @@ def test_options_are_rc_params(tmp_path: Path) -> None:
     file.write_text("axes.grid: False\nfont.size: 30\nlines.linewidth: 0.7 # thin\n")
     made = options(width=3.3, font=8, dpi=300, file=str(file))
     assert made.pop("figure.figsize") == pytest.approx((3.3, 3.3 * 4.2 / 5.4))
+    assert made.pop("lines.markersize") == pytest.approx(6 * 0.65)  # a small figure has fine lines
     assert made == {
         "axes.grid": False, "font.size": 8, "lines.linewidth": 0.7, "savefig.dpi": 300,
     }  # fmt: skip

@@ -125,7 +125,9 @@ def plot(about: str, args: Sequence[str]) -> int:
         "--out", type=str | None, default=None, help="where to; needed where several are joined"
     )
     parser.add_argument("--format", type=str, default="svg,png", help="of svg, png and pdf")
-    parser.add_argument("--models", type=str | None, default=None, help="of the figures: cnn,vit")
+    parser.add_argument(
+        "--models", type=list[str] | None, default=None, help="of the figures: cnn,vit"
+    )
     parser.add_argument("--width", type=float | None, default=None, help="of a figure, in inches")
     parser.add_argument("--font", type=float | None, default=None, help="size of letters, points")
     parser.add_argument("--dpi", type=int | None, default=None, help="of png; 150 by default")
@@ -135,7 +137,7 @@ def plot(about: str, args: Sequence[str]) -> int:
 
     figures = {
         "kinds": given.format.split(","),
-        "models": given.models and given.models.split(","),
+        "models": given.models,
         "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
     }
     roots = [out_path(root, "dir") for root in given.dir]

@@ -284,11 +284,14 @@ def multiplier(
 
     Triangles are bounds: `second` reaches that error at none of its sizes. An arrow is where an
     interval goes on beyond what the data can show. A bound of 1 says no more than who is ahead and
-    is left out; None where only bounds are left, or multiples that no draws bound.
+    is left out; None with one size, and where only bounds are left, or multiples that no draws
+    bound.
     """
     table = comparison.multiplier
+    if len(table) < 2:
+        return None
     table = table[table["multiplier"].notna() | (table["limit"] != 1)]
-    free = (table["low"] == 0) & np.isinf(table["high"])
+    free = (table["low"] == 0) & (table["high"] == np.inf)
     if not (table["multiplier"].notna() & ~free).any():
         return None
     figure, axes = canvas(ax)

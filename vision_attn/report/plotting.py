@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
-from scipy.optimize import isotonic_regression
 
 from vision_attn.report.analysis import CONTROLS, PROTOCOLS
 from vision_attn.report.looks import Look
@@ -146,7 +145,8 @@ def points(
 ) -> None:
     """Markers, hollow where not all runs fitted, each with its words."""
     faces = [look.colour if f == 1 else "white" for f in rows["fitted"]]
-    area = (40 if strong else 22) * _AREA.get(look.marker, 1)
+    scale = (matplotlib.rcParams["lines.markersize"] / 6) ** 2
+    area = (40 if strong else 22) * scale * _AREA.get(look.marker, 1)
     dots = axes.scatter(
         x, y, marker=look.marker, s=area, c=faces, edgecolors=look.colour, lw=1.3 if strong else 1,
         zorder=3.2 if strong else 3,
@@ -160,7 +160,7 @@ _AREA = {"P": 1.9, "X": 1.9, "D": 0.85, "p": 1.3, "h": 1.3, "d": 1.5}
 
 
 def said(rows: pd.DataFrame, measure: str, unit: str = " %") -> list[str]:
-    """Each point in words: model, images, mean with its interval, draws."""
+    """Each point in words: model, images, mean with its interval, draws, what else is special."""
     texts = []
     for r in rows.to_dict("records"):
         mean, low, high = (100 * r[f"{measure}_{k}"] for k in ("mean", "low", "high"))
@@ -168,6 +168,8 @@ def said(rows: pd.DataFrame, measure: str, unit: str = " %") -> list[str]:
         if pd.notna(low):
             text += f" ({number(low, '.1f')} to {number(high, '.1f')})"
         text += f", {r['count']} draw{'s' * (r['count'] != 1)}"
+        for kind, plain in (("protocol", "steps"), ("control", "none")):
+            text += "" if r[kind] == plain else f", {NAMES.get(r[kind], r[kind])}"
         texts.append(text + ("" if r["fitted"] == 1 else ", not fitted"))
     return texts
 
@@ -200,7 +202,7 @@ def end_labels(
     heights = np.array([to_axes.transform(end)[1] for end in ends])
     order = np.argsort(heights, kind="stable")
     ranks = np.arange(len(order)) * step
-    spread = isotonic_regression(heights[order] - ranks).x  # the nearest that keeps the distance
+    spread = _rising(heights[order] - ranks)  # the nearest that keeps the distance
     places = np.clip(spread, 0, 1 - ranks[-1]) + ranks
     for i, place in zip(order, places, strict=True):
         colour = looks[i].colour
@@ -211,6 +213,17 @@ def end_labels(
         )  # fmt: skip
         mark(text, names[i], colour)
     return True
+
+
+def _rising(values: Sequence[float]) -> Any:
+    """The nearest values (least squares) that nowhere fall: neighbours that do share their mean."""
+    blocks: list[list[float]] = []
+    for value in values:
+        blocks.append([value])
+        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    return np.concatenate([np.full(len(block), np.mean(block)) for block in blocks])
 
 
 # Axes

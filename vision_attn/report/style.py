@@ -146,6 +146,8 @@ def options(
     changes = {} if file is None else _style_file(Path(file))
     if width is not None:
         changes["figure.figsize"] = (width, width * _SIZE[1] / _SIZE[0])
+        thin = min(1.0, max(0.65, width / _SIZE[0]))
+        changes = {"lines.linewidth": 1.5 * thin, "lines.markersize": 6 * thin} | changes
     if font is not None:
         changes["font.size"] = font
     if dpi is not None:
