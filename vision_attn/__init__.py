@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # a type checker reads no strings
     from vision_attn.models.vit import VisionTransformer as VisionTransformer
     from vision_attn.ops.statistics import attention_statistics as attention_statistics
     from vision_attn.ops.tokens import pad_images as pad_images
+    from vision_attn.report.load import load_study as load_study
 
 __version__ = "0.1.0"
 
@@ -55,6 +56,7 @@ _HOME = {
         "models.vit": "VisionTransformer",
         "ops.statistics": "attention_statistics",
         "ops.tokens": "pad_images",
+        "report.load": "load_study",
     }.items()
     for name in names.split()
 }

@@ -238,7 +238,7 @@ def test_case_74_cells_are_counted_before_they_are_made() -> None:
     for change in ({"seeds": 6}, {"tune": 1}, {"controls": ["none", "shuffled"]}):
         more = Study(**{"models": ["vit"], "sizes": [20, 50], "draws": 10_000, "seeds": 5} | change)
         with pytest.raises(
-            UserError, match=r"the study has [12]\d\d,\d\d\d cells .* at most 100,000"
+            UserError, match=r"the study has [12]\d\d,\d\d\d runs .* at most 100,000"
         ):
             more.check()
 

@@ -26,8 +26,9 @@ from vision_attn.study.results import read, read_results, summarise
 
 FILES = {
     "accuracy_vs_size.png", "accuracy_vs_size.svg", "gap_vs_size.png", "gap_vs_size.svg",
-    "error_loglog.png", "error_loglog.svg", "multiplier.png", "multiplier.svg",
-    "results.csv", "summary.csv", "table.md", "report.html",
+    "error_loglog.png", "error_loglog.svg",
+    "results.csv", "summary.csv", "pairs.csv", "multiplier.csv", "table.md", "table.tex",
+    "report.html",
 }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn and not rendered, which is what takes long."""
 
     def render(figure: Figure, name: str, kinds: Sequence[str]) -> dict[str, bytes]:
-        return dict.fromkeys(kinds, f"<svg>{name}</svg>".encode())
+        return dict.fromkeys(kinds, f'<svg viewBox="0 0 1 1">{name}</svg>'.encode())
 
     monkeypatch.setattr(write, "render", render)
 
@@ -80,7 +81,7 @@ def test_only_the_kinds_asked_for_are_written(
     report(stored(tmp_path, UNEVEN), kinds=kinds)
     wanted = {name for name in FILES if name.split(".")[1] not in {"png", "svg"} - set(kinds)}
     assert {p.name for p in tmp_path.iterdir()} == wanted
-    assert "data:image/svg+xml;base64,PHN2Zz5" in (tmp_path / "report.html").read_text()
+    assert ">accuracy_vs_size</svg>" in (tmp_path / "report.html").read_text()
 
 
 def test_one_draw_has_no_interval(tmp_path: Path, no_pictures: None) -> None:
@@ -110,7 +111,7 @@ def test_what_cannot_be_plotted(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"neither cells/ nor results\.csv"):
         report(tmp_path)
     stored(tmp_path, [failed("vit", 20, 0)])
-    with pytest.raises(UserError, match="no finished cell"):
+    with pytest.raises(UserError, match="no finished run"):
         report(tmp_path)
     (tmp_path / "results.csv").write_text("model,size\nvit,20\n")
     with pytest.raises(UserError, match="no column 'draw'"):
@@ -166,7 +167,7 @@ def test_seconds_do_not_count_and_a_finished_run_beats_a_failed_one(
 def test_joined_runs_must_agree(tmp_path: Path) -> None:
     one, other = two(tmp_path)
     stored(other, [row("cnn", 20, 1, 0.625)])
-    wanted = rf"{one} and {other} hold the same cell \(model cnn, size 20, protocol steps,"
+    wanted = rf"{one} and {other} hold the same run \(model cnn, size 20, protocol steps,"
     with pytest.raises(UserError, match=wanted + r".*test_acc 0\.6 and 0\.625"):
         report([one, other], tmp_path / "out")
     assert not (tmp_path / "out").exists()

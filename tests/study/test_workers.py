@@ -71,7 +71,7 @@ def test_case_66_a_worker_that_dies_takes_its_own_cell_and_no_other(
     assert rows["vit", 20]["error"] == "its process died (SIGKILL); out of memory?"
     said = capsys.readouterr().out
     assert said.count("its process died (SIGKILL); out of memory?; it is run again") == 2
-    assert "1 of 4 cells failed" in said
+    assert "1 of 4 runs failed" in said
 
 
 @pytest.fixture
@@ -127,6 +127,7 @@ def test_case_77_interrupted_twice_ends(tmp_path: Path) -> None:
             time.sleep(0.1)
         assert study.wait(60) in (130, -signal.SIGINT)  # the second may meet Python's own end
         assert log.read_text().splitlines()[-1].startswith("interrupted; what was finished is kept")
+        assert f"stopping; the same command goes on, `plot {root}` shows" in log.read_text()
         assert not [c for c in running if Path(f"/proc/{c}/cmdline").exists()]
     finally:
         if study.poll() is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
     from rich.console import Console
 
-    from vision_attn.report.analysis import Analysis
+    from vision_attn.models.cost import Cost
     from vision_attn.study.cells import Arm, Plan
     from vision_attn.study.config import Study
 
@@ -153,7 +153,6 @@ def _ready(study: "Study", console: "Console") -> "Plan":
 
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
-    from vision_attn.report.tables import terminal
     from vision_attn.study.config import most_processes
     from vision_attn.study.estimate import estimate
     from vision_attn.study.execute import default_workers, execute
@@ -182,36 +181,43 @@ def compare(about: str, args: Sequence[str]) -> int:
         failed = run(made, store)
         rows = store.write_results()
         if any(r["status"] == "ok" for r in rows):
-            console.print(terminal(_report(store.root)))
-    console.print(f"results, figures and tables are in {store.root}", soft_wrap=True)
+            _report(console, store.root, store.root)
     if failed:
         console.print(
-            f"{failed} of {len(made.cells)} cells failed; results.csv says why, and the same"
-            " command runs them again",
+            f"{failed} of {len(made.cells)} runs failed; {store.root / 'results.csv'} says why, and"
+            " the same command runs them again",
+            soft_wrap=True,
             style="bold red",
         )
     return 1 if failed else 0
 
 
-def _report(roots: Path | Sequence[Path], out: Path | None = None) -> "Analysis":
-    """`report`, without looking for garbage in what was imported before.
+def _report(console: "Console", roots: Path | Sequence[Path], out: Path, **figures: Any) -> None:
+    """Write the report, show its tables and answers, and say where it is.
 
-    Figures are many objects that refer to each other, so full collections come often, and each
-    would walk through all of torch.
+    Garbage is not looked for in what was imported before: figures are many objects that refer to
+    each other, so full collections come often, and each would walk through all of torch.
     """
+    from vision_attn.report.terminal import show
     from vision_attn.report.write import report
 
+    console.print("drawing figures ...")
     gc.freeze()
     try:
-        return report(roots, out)
+        analysis = report(roots, out, **figures)
     finally:
         gc.unfreeze()
+    console.print()
+    show(console, analysis)
+    files = [file for file in out.iterdir() if file.is_file() and not file.name.startswith(".")]
+    console.print(
+        f"report: {out / 'report.html'} and {len(files) - 1} files (figures, tables, results)",
+        soft_wrap=True,
+    )
 
 
 def plot(about: str, args: Sequence[str]) -> int:
     """Figures, tables and page again from stored results."""
-    from vision_attn.report.tables import terminal
-
     parser = command_parser("plot", about)
     parser.add_argument(
         "dir", type=str, nargs="+", help="the --out of a compare, or a folder with results.csv"
@@ -219,13 +225,30 @@ def plot(about: str, args: Sequence[str]) -> int:
     parser.add_argument(
         "--out", type=str | None, default=None, help="where to; needed where several are joined"
     )
+    parser.add_argument("--format", type=str, default="svg,png", help="of svg, png and pdf")
+    parser.add_argument(
+        "--models", type=list[str] | None, default=None, help="of the figures: cnn,vit"
+    )
+    parser.add_argument("--width", type=float | None, default=None, help="of a figure, in inches")
+    parser.add_argument("--font", type=float | None, default=None, help="size of letters, points")
+    parser.add_argument("--dpi", type=int | None, default=None, help="of png; 150 by default")
+    parser.add_argument("--style", type=str | None, default=None, help="a matplotlib style file")
     given = parse(parser, args)
+    from vision_attn.report.style import options
+
+    figures = {
+        "kinds": given.format.split(","),
+        "models": given.models,
+        "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
+    }
     roots = [out_path(root, "dir") for root in given.dir]
     for root in roots:
         if not root.is_dir():
             raise UserError(f"{root} is no directory; give the --out of a compare")
     out = None if given.out is None else out_path(given.out)
-    plain_console().print(terminal(_report(roots, out)))
+    if out is None and len(roots) > 1:
+        raise UserError(f"{len(roots)} directories are joined; say with --out where to")
+    _report(plain_console(), roots, out or roots[0], **figures)
     return 0
 
 
@@ -249,22 +272,42 @@ def budget(about: str, args: Sequence[str]) -> int:
     return 0
 
 
-def _show_costs(console: Any, arms: "Iterable[Arm]", kept: dict[str, int] | None = None) -> None:
+def _show_costs(
+    console: "Console", arms: "Iterable[Arm]", kept: dict[str, int] | None = None
+) -> None:
     """Parameters and FLOPs of one image forward; memory too where `kept` says it in bytes."""
-    from rich.table import Table
+    from vision_attn.report.numbers import short
+    from vision_attn.report.tables import Block, matching_words
+    from vision_attn.report.terminal import print_block
 
-    table = Table(
-        title="cost of one model; FLOPs of one image",
-        caption="activations: what one image's forward pass keeps for training" if kept else None,
-    )
-    for name in ("model", "parameters", "FLOPs", "matched to"):
-        left = name in ("model", "matched to")
-        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    arms = list(arms)
+    costs = {arm.label: arm.cost for arm in arms}
+    words = matching_words({arm.label: arm.matched for arm in arms})
+    rows = [[m, f"{c.params:,}", short(c.flops), words[m]] for m, c in costs.items()]
+    block = Block("Cost of one model; FLOPs of one image", _COSTS, rows)
+    print_block(console, block, _unlike(costs, words))
     if kept:
-        table.add_column("weights", justify="right")
-        table.add_column("activations", justify="right")
-    for arm in arms:
-        params, flops = arm.cost.params, arm.cost.flops
-        memory = [f"{n / 2**20:.2f} MiB" for n in (4 * params, kept[arm.label])] if kept else []
-        table.add_row(arm.label, f"{params:,}", f"{flops / 1e6:,.2f} M", arm.matched, *memory)
-    console.print(table)
+        rows = [[m, *(_bytes(n) for n in (4 * c.params, kept[m]))] for m, c in costs.items()]
+        title = "Memory; activations are what one image's forward pass keeps for training"
+        print_block(console, Block(title, ["model", "weights", "activations"], rows))
+
+
+_COSTS = ["model", "parameters", "FLOPs", "matching"]
+
+
+def _unlike(costs: "dict[str, Cost]", words: dict[str, str]) -> str:
+    """Which models are of another size than the first, so that a comparison is not a fair one."""
+    first = next((m for m, word in words.items() if word == "reference"), next(iter(costs)))
+    unlike = [
+        f"{m} has {c.params:,}"
+        for m, c in costs.items()
+        if words[m] == "not matched" and not 0.9 < c.params / costs[first].params < 1.1
+    ]
+    if not unlike:
+        return ""
+    models = ", ".join(unlike)
+    return f"Not of the size of {first}, as a fair comparison needs: {models} parameters."
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**20:.2f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from vision_attn.report.comparison import Change
-from vision_attn.report.numbers import images, number
+from vision_attn.report.numbers import images, number, too_wide
 
 __all__ = [
     "Sense",
@@ -24,7 +24,6 @@ __all__ = [
     "side_of",
     "sizes_of",
     "span",
-    "too_wide",
     "way",
 ]
 
@@ -42,11 +41,6 @@ def first_upper(text: str) -> str:
 
 
 _WORDS = {"the", "no", "one", "by", "in", "too", "it", "that", "at", "with"}
-
-
-def too_wide(low: float, high: float) -> bool:
-    """Whether an interval of shares leaves -100 to 100 points, so that it says nothing."""
-    return bool(low < -1 or high > 1)
 
 
 def kinds(table: pd.DataFrame, *, share: bool = True) -> dict[str, pd.DataFrame]:

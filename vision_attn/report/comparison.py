@@ -119,7 +119,8 @@ def compared(results: pd.DataFrame, first: str, second: str, setting: Setting) -
     rise, rise_change = _of_measure(runs, first, second, "val_loss_rise")
     both = runs[runs["model"].isin((first, second))]
     rows = both["rows"].min() if "rows" in both else np.nan
-    epochs, steps = (select(results, name, setting.control) for name in ("epochs", "steps"))
+    epochs = select(results, "epochs", setting.control)
+    steps = runs if setting.protocol == "steps" else runs[:0]  # elsewhere there is no second part
     return Comparison(
         first=first,
         second=second,

@@ -1,9 +1,10 @@
 """Figures against the size of the training set, each a bare matplotlib Figure.
 
-No display is needed, and nothing is left open.
+No display is needed, and nothing is left open. With `ax` they draw into the user's axes, with the
+size and letters that those have, and the figure is that of the axes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,31 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import StrMethodFormatter
 
 from vision_attn.report.analysis import CONTROLS, Comparison
+from vision_attn.report.looks import Look
+from vision_attn.report.marks import mark
+from vision_attn.report.numbers import number, times
 from vision_attn.report.plotting import (
     LINES,
     MANY,
-    Look,
+    NAMES,
+    by_last,
+    canvas,
+    curve,
+    draws,
+    end_labels,
+    handle,
+    in_points,
     legend,
-    line,
     log_percent,
-    model_handles,
     note,
     percent,
     points,
     rotation,
+    said,
     sizes,
     style_handles,
-    styled,
 )
+from vision_attn.report.style import styled
 from vision_attn.texts import in_figure
 
 __all__ = [
@@ -41,168 +51,339 @@ __all__ = [
 ]
 
 
-def _canvas() -> tuple[Figure, Axes]:
-    figure = Figure()
-    return figure, figure.add_subplot()
-
-
 @styled
 def against_size(
-    summary: pd.DataFrame, measure: str, label: str, looks: Mapping[str, Look]
+    summary: pd.DataFrame,
+    measure: str,
+    label: str,
+    looks: Mapping[str, Look],
+    *,
+    strong: Collection[str] | None = None,
+    ax: Axes | None = None,
 ) -> Figure:
-    """One line a model and protocol with its 95 % band; hollow where not all of its runs fitted."""
-    figure, axes = _canvas()
-    shade = 0.15 if summary["model"].nunique() <= MANY else 0.07
-    for (model, protocol), rows in summary.groupby(["model", "protocol"], sort=True):
-        line(axes, rows, measure, looks[str(model)], LINES[str(protocol)], shade)
+    """One line a model and protocol; with one size a row a model with its interval.
+
+    Args:
+        summary: rows of one control.
+        measure: `test_acc`, `gap` or another share; a gap is in points.
+        label: of its axis.
+        looks: the look of each model.
+        strong: the models with thick lines and 95 % bands; by default the first three.
+        ax: where to draw; a new figure by default.
+    """
+    figure, axes = canvas(ax)
+    order = by_last(summary, measure)
+    strong = order[:MANY] if strong is None else strong
+    unit = " points" if measure == "gap" else " %"
+    if summary["size"].nunique() == 1:
+        _rows(axes, summary, measure, label, looks, unit)
+        legend(figure, axes, [], _plain_note(summary), own=ax is None)
+        return figure
+    for model in order:
+        of_model = summary[summary["model"] == model]
+        for protocol, rows in of_model.groupby("protocol", sort=True):
+            curve(
+                axes, rows, measure, looks[model], in_figure(model), style=LINES[str(protocol)],
+                strong=model in strong, unit=unit,
+            )  # fmt: skip
     sizes(axes, summary["size"])
-    percent(axes, label)
-    handles = model_handles(summary, looks)
+    (in_points if measure == "gap" else percent)(axes, label)
+    handles = _named(axes, summary, measure, order, looks, own=ax is None)
     if summary["protocol"].nunique() > 1:
         handles += style_handles(summary["protocol"])
-    legend(figure, axes, handles, note(summary))
+    text = note(summary, len(set(order) & set(strong)))
+    legend(figure, axes, handles, text, own=ax is None)
     return figure
 
 
+def _named(
+    axes: Axes,
+    summary: pd.DataFrame,
+    measure: str,
+    order: list[str],
+    looks: Mapping[str, Look],
+    *,
+    own: bool,
+    error: bool = False,
+) -> list[Any]:
+    """Names at the ends of the curves, or else handles for a legend, in the order of the ends."""
+    names = [in_figure(m) for m in order]
+    if own:
+        first = min(summary["protocol"].unique(), key=list(NAMES).index)
+        ends = []
+        for model in order:
+            rows = summary[summary["model"] == model]
+            at = rows[rows["protocol"] == first] if (rows["protocol"] == first).any() else rows
+            last = at.sort_values("size").iloc[-1]
+            y = float(last[f"{measure}_mean"])
+            ends.append((float(last["size"]), 1 - y if error else y))
+        if end_labels(axes, names, ends, [looks[m] for m in order]):
+            return []
+    return [handle(looks[m], name) for m, name in zip(order, names, strict=True)]
+
+
+def _rows(
+    axes: Axes,
+    summary: pd.DataFrame,
+    measure: str,
+    label: str,
+    looks: Mapping[str, Look],
+    unit: str,
+) -> None:
+    """A row a model and protocol: mean, 95 % interval, and the draws where there are two."""
+    several = summary["protocol"].nunique() > 1
+    table = summary.sort_values([f"{measure}_mean", "model"], ignore_index=True)
+    for i, row in table.iterrows():
+        model, at = str(row["model"]), table.loc[[i]]
+        look, y = looks[model], np.array([float(str(i))])
+        name = in_figure(model)
+        if row["count"] > 2:
+            ends = (at[f"{measure}_low"], at[f"{measure}_high"])
+            mark(axes.hlines(y, *ends, color=look.colour, lw=2.5), name, look.colour)
+        draws(axes, y, at, measure, look, name, flat=True)
+        points(axes, at[f"{measure}_mean"], y, at, look, name, said(at, measure, unit))
+    names = [
+        in_figure(m, 24) + (f", {NAMES[p]}" if several else "")
+        for m, p in zip(table["model"], table["protocol"], strict=True)
+    ]
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.set_xlabel(f"{label}{', points' * (unit == ' points')}, {_images(table)}")
+    sign = "" if unit == " points" else " %"
+    axes.xaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g}{sign}")
+    axes.grid(visible=False, axis="y")
+
+
+def _images(table: pd.DataFrame) -> str:
+    return f"{int(table['size'].iloc[0]):,} training images"
+
+
+def _plain_note(summary: pd.DataFrame) -> str:
+    """The note of a figure without lines."""
+    return note(summary, summary["model"].nunique()).replace("band:", "bar:")
+
+
 @styled
-def controls(summary: pd.DataFrame, looks: Mapping[str, Look]) -> Figure | None:
+def controls(
+    summary: pd.DataFrame, looks: Mapping[str, Look], *, ax: Axes | None = None
+) -> Figure | None:
     """Test accuracy under each control beside that without; None where no control was run."""
     tested = summary.loc[summary["control"] != "none", "model"]
     summary = summary[summary["model"].isin(tested)]
     if summary.empty:
         return None
-    figure, axes = _canvas()
-    handles, text = model_handles(summary, looks), note(summary)
+    figure, axes = canvas(ax)
+    order = by_last(summary[summary["control"] == summary["control"].min()])
+    order += [m for m in by_last(summary) if m not in order]
+    handles = [handle(looks[m], in_figure(m)) for m in order]
     if summary["size"].nunique() > 1:
-        for (model, control), rows in summary.groupby(["model", "control"], sort=True):
-            line(axes, rows, "test_acc", looks[str(model)], LINES[str(control)])
+        for model in order:
+            for control, rows in summary[summary["model"] == model].groupby("control", sort=True):
+                curve(
+                    axes, rows, "test_acc", looks[model], in_figure(model),
+                    style=LINES[str(control)],
+                )  # fmt: skip
         sizes(axes, summary["size"])
         handles += style_handles(summary["control"])
+        text = note(summary, len(order))
     else:
-        _side_by_side(axes, summary, looks)
-        text = text.replace("band:", "bar:")
+        _side_by_side(axes, summary, order, looks)
+        text = _plain_note(summary)
     percent(axes, "test accuracy")
-    legend(figure, axes, handles, text)
+    legend(figure, axes, handles, text, own=ax is None)
     return figure
 
 
-def _side_by_side(axes: Axes, summary: pd.DataFrame, looks: Mapping[str, Look]) -> None:
+def _side_by_side(
+    axes: Axes, summary: pd.DataFrame, order: list[str], looks: Mapping[str, Look]
+) -> None:
     """The controls of one size: a place each, and in it a point a model."""
     names = [name for name in CONTROLS if name in set(summary["control"])]
-    count = summary["model"].nunique()
-    for i, (model, rows) in enumerate(summary.groupby("model", sort=True)):
-        x = rows["control"].map(names.index) + 0.1 * (i - (count - 1) / 2)
-        look = looks[str(model)]
-        axes.vlines(x, rows["test_acc_low"], rows["test_acc_high"], color=look.colour, lw=2)
-        points(axes, x, rows["test_acc_mean"], rows["fitted"], look)
+    step = min(0.14, 0.8 / len(order))
+    for i, model in enumerate(order):
+        rows = summary[summary["model"] == model]
+        x = (rows["control"].map(names.index) + step * (i - (len(order) - 1) / 2)).to_numpy(float)
+        look, name = looks[model], in_figure(model)
+        many = (rows["count"] > 2).to_numpy()
+        ends = (rows[f"test_acc_{end}"].to_numpy(float)[many] for end in ("low", "high"))
+        mark(axes.vlines(x[many], *ends, color=look.colour, lw=2), name, look.colour)
+        draws(axes, x, rows, "test_acc", look, name)
+        points(axes, x, rows["test_acc_mean"], rows, look, name, said(rows, "test_acc"))
     axes.set_xticks(range(len(names)), [CONTROLS[name] for name in names])
     axes.set_xlim(-0.5, len(names) - 0.5)
 
 
 @styled
 def error_loglog(
-    summary: pd.DataFrame, laws: Mapping[str, Any], looks: Mapping[str, Look]
-) -> Figure:
+    summary: pd.DataFrame,
+    laws: Mapping[str, Any],
+    looks: Mapping[str, Look],
+    *,
+    strong: Collection[str] | None = None,
+    ax: Axes | None = None,
+) -> Figure | None:
     """Test error on log-log axes; `err = a n^-b + c` drawn through, dashed where it forecasts.
+
+    None with one size, where it would say what the accuracy says.
 
     Args:
         summary: rows of one protocol and control.
         laws: the law of each model that has one.
         looks: the look of each model.
+        strong: the models with thick lines and 95 % bands; by default the first three.
+        ax: where to draw; a new figure by default.
     """
-    figure, axes = _canvas()
-    for model, rows in summary.groupby("model", sort=True):
-        look, x = looks[str(model)], rows["size"].to_numpy(float)
-        error = 1 - rows["test_acc_mean"].to_numpy(float)
-        low, high = (1 - rows[f"test_acc_{k}"].to_numpy(float) for k in ("high", "low"))
-        law = laws.get(str(model))
-        if law is None:
-            axes.plot(x, error, color=look.colour, lw=1, alpha=0.6, zorder=1)
-        else:
-            fitted = [s for s in x if s not in law.held_out]
-            for start, end, line in ((min(fitted), max(fitted), "-"), (max(fitted), max(x), "--")):
-                n = np.geomspace(start, end, 60)
-                axes.plot(n, law(n), color=look.colour, ls=line, lw=1.4, zorder=2)
-        axes.fill_between(x, np.maximum(low, 1e-4), high, color=look.colour, alpha=0.13, lw=0)
-        points(axes, x, error, rows["fitted"], look)
+    if summary["size"].nunique() == 1:
+        return None
+    figure, axes = canvas(ax)
+    order = by_last(summary)[::-1]
+    strong = order[-MANY:] if strong is None else strong
+    flipped = summary.assign(
+        **{f"error_{a}": 1 - summary[f"test_acc_{b}"] for a, b in _FLIPPED.items()}
+    )
+    flipped["error_low"] = flipped["error_low"].clip(lower=1e-4)
+    for model in order:
+        rows = flipped[flipped["model"] == model].sort_values("size")
+        thick = model in strong
+        law = laws.get(model)
+        curve(
+            axes, rows, "error", looks[model], in_figure(model), strong=thick,
+            style="-" if law is None else "",
+        )  # fmt: skip
+        if law is not None:
+            _law(axes, law, rows["size"].to_numpy(float), looks[model], model, thick=thick)
     axes.set_yscale("log")
     sizes(axes, summary["size"])
     log_percent(axes)
     axes.set_ylabel("test error")
-    handles = model_handles(summary, looks)
+    handles = _named(axes, summary, "test_acc", order, looks, own=ax is None, error=True)
     if laws:
         handles += [Line2D([], [], color="0.3", ls=ls, label=t) for ls, t in _LAW_LINES]
-    legend(figure, axes, handles, note(summary))
+    text = note(summary, len(set(order) & set(strong)))
+    legend(figure, axes, handles, text, own=ax is None)
     return figure
 
 
+_FLIPPED = {"mean": "mean", "low": "high", "high": "low"}
 _LAW_LINES = (("-", "power law, fitted"), ("--", "its forecast"))
 
 
+def _law(axes: Axes, law: Any, x: Any, look: Look, model: str, *, thick: bool) -> None:
+    fitted = [s for s in x if s not in law.held_out]
+    for start, end, dashes in ((min(fitted), max(fitted), "-"), (max(fitted), max(x), "--")):
+        n = np.geomspace(start, end, 60)
+        (line,) = axes.plot(n, law(n), color=look.colour, ls=dashes, lw=1.6 if thick else 0.9)
+        mark(line, in_figure(model), look.colour)
+
+
 @styled
-def multiplier(comparison: Comparison, looks: Mapping[str, Look]) -> Figure | None:
+def multiplier(
+    comparison: Comparison, looks: Mapping[str, Look], *, ax: Axes | None = None
+) -> Figure | None:
     """How many times `first`'s images `second` needs for the same error, against those images.
 
-    Triangles are bounds: `second` reaches that error at none of its sizes. A bar that ends at the
-    frame goes on beyond what the data can show.
+    Triangles are bounds: `second` reaches that error at none of its sizes. An arrow is where an
+    interval goes on beyond what the data can show. A bound of 1 says no more than who is ahead and
+    is left out; None with one size, and where only bounds are left, or multiples that no draws
+    bound.
     """
     table = comparison.multiplier
-    if table.empty:
+    if len(table) < 2:
         return None
-    figure, axes = _canvas()
-    colour = looks[comparison.second].colour
+    table = table[table["multiplier"].notna() | (table["limit"] != 1)]
+    free = (table["low"] == 0) & (table["high"] == np.inf)
+    if not (table["multiplier"].notna() & ~free).any():
+        return None
+    figure, axes = canvas(ax)
+    look, name = looks[comparison.second], in_figure(comparison.second, 20)
     n, exact = table["n"].to_numpy(float), table["multiplier"].notna().to_numpy()
     value = table["multiplier"].where(exact, table["limit"]).to_numpy(float)
     low, high = (table[k].to_numpy(float)[exact] for k in ("low", "high"))
     seen = np.concatenate([value, low[low > 0], high[np.isfinite(high)], [0.8, 1.25]])
-    bottom, top = seen.min() / 1.3, seen.max() * 1.3
+    bottom, top = seen.min() / 1.4, seen.max() * 1.4
     axes.axhline(1, color="0.5", lw=1, zorder=1)
-    axes.plot(n[exact], value[exact], color=colour, marker="o", zorder=3)
+    axes.plot(n[exact], value[exact], color=look.colour, marker=look.marker, zorder=3)
     known = np.isfinite(low)
     ends = (np.maximum(low, bottom)[known], np.minimum(high, top)[known])
-    axes.vlines(n[exact][known], *ends, color=colour, alpha=0.5, lw=3, zorder=2)
+    axes.vlines(n[exact][known], *ends, color=look.colour, alpha=0.5, lw=3, zorder=2)
+    for cut, end, sign in ((high > top, top, "^"), (low < bottom, bottom, "v")):
+        at = n[exact][known & cut]
+        axes.scatter(
+            at, np.full(len(at), end), marker=sign, s=70, color=look.colour, clip_on=False, zorder=3
+        )
     for sign, marker in ((">", "^"), ("<", "v")):
         at = table["bound"].str.startswith(sign).to_numpy()
-        axes.scatter(n[at], value[at], marker=marker, s=60, c="white", edgecolors=colour, zorder=3)
+        axes.scatter(
+            n[at], value[at], marker=marker, s=60, c="white", edgecolors=look.colour, zorder=3
+        )
+        for x, y, bound in zip(n[at], value[at], table["bound"][at], strict=True):
+            axes.annotate(bound, (x, y), (0, 8 if sign == ">" else -8), fontsize="small",
+                          textcoords="offset points", ha="center",
+                          va="bottom" if sign == ">" else "top")  # fmt: skip
+    texts = [f"{r['n']:,} images: {times(r)}" for r in table.to_dict("records")]
+    unseen = axes.scatter(n, value, s=0)
+    places = [(float(a), float(b), t) for a, b, t in zip(n, value, texts, strict=True)]
+    mark(unseen, name, look.colour, places)
     axes.set_yscale("log")
     axes.set_ylim(bottom, top)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "235" else "")
-    sizes(axes, table["n"], f"training images of {in_figure(comparison.first)}")
-    axes.set_ylabel(f"times the images that {in_figure(comparison.second, 20)} needs")
+    axes.tick_params(axis="y", which="minor", labelsize=axes.yaxis.get_ticklabels()[0].get_size())
+    first = in_figure(comparison.first, 20)
+    sizes(axes, table["n"], f"training images of {first}")
+    axes.set_ylabel(f"{name} needs … times the images of {first}")
+    legend(figure, axes, [], _multiplier_note(table, high[known] > top), own=ax is None)
     return figure
 
 
+def _multiplier_note(table: pd.DataFrame, cut: Any) -> str:
+    parts = ["bar: 95 % interval"] if table["low"].notna().any() else []
+    parts += ["arrow: the interval goes on"] if cut.any() else []
+    parts += ["open triangle: a bound"] if (table["bound"] != "").any() else []
+    return ", ".join(parts)
+
+
 @styled
-def protocol_split(comparison: Comparison) -> Figure | None:
-    """`first - second` under equal epochs as a bar of two parts, and its total with interval."""
+def protocol_split(comparison: Comparison, *, ax: Axes | None = None) -> Figure | None:
+    """`first - second` under equal epochs and its two parts, side by side with 95 % intervals."""
     split = comparison.split
     if split.empty:
         return None
-    figure, axes = _canvas()
-    at = np.arange(len(split))
-    up, down = np.zeros(len(split)), np.zeros(len(split))
-    for name, (label, colour) in _PARTS.items():
+    figure, axes = canvas(ax)
+    at = np.arange(len(split), dtype=float)
+    for i, (name, (label, colour, marker)) in enumerate(_PARTS.items()):
         value = 100 * split[name].to_numpy(float)
-        axes.bar(at, value, 0.62, np.where(value >= 0, up, down), color=colour, label=label)
-        up, down = up + np.maximum(value, 0), down + np.minimum(value, 0)
-    total = 100 * split["total"].to_numpy(float)
-    reach = np.abs(100 * split[["total_low", "total_high"]].to_numpy(float).T - total)
-    axes.errorbar(
-        at, total, np.nan_to_num(reach), fmt="D", color="black", capsize=3, ms=5,
-        label="total: under equal epochs",
-    )  # fmt: skip
+        reach = np.abs(100 * split[[f"{name}_low", f"{name}_high"]].to_numpy(float).T - value)
+        place = at + 0.24 * (i - 1)
+        bars = axes.bar(place, value, 0.22, color=colour, alpha=0.35, lw=0)
+        whisker = axes.errorbar(
+            place, value, np.nan_to_num(reach), fmt=marker, color=colour, capsize=3, ms=5,
+            label=label,
+        )  # fmt: skip
+        dots, caps, stems = whisker.lines
+        for part in (*bars, dots, *caps, *stems):
+            mark(part, label, colour)
+        words = [
+            f"{label}, {n:,} images: {number(v, '.1f')} points"
+            for n, v in zip(split["size"], value, strict=True)
+        ]
+        unseen = axes.scatter(place, value, s=0)
+        spots = [(float(a), float(b), t) for a, b, t in zip(place, value, words, strict=True)]
+        mark(unseen, label, colour, spots)
     axes.axhline(0, color="black", lw=0.8)
     axes.set_xticks(at, [f"{s:,}" for s in split["size"]], rotation=rotation(len(at)))
     axes.set_xlabel("training images")
     first, second = (in_figure(m, 20) for m in (comparison.first, comparison.second))
     axes.set_ylabel(f"{first} minus {second}, points")
     handles, _ = axes.get_legend_handles_labels()
-    legend(figure, axes, handles, "", outside=True, columns=1)
+    text = "bar: 95 % t interval over draws" if split["total_low"].notna().any() else ""
+    legend(figure, axes, handles, text, own=ax is None, columns=1)
     return figure
 
 
 _PARTS = {
-    "generalisation": ("generalisation: the difference under equal updates", "#4477aa"),
-    "undertraining": ("undertraining: what equal epochs add", "#ccbb44"),
+    "total": ("total: under equal epochs", "#111111", "D"),
+    "generalisation": ("generalisation: the difference under equal updates", "#6b6b6b", "o"),
+    "undertraining": ("undertraining: what equal epochs add", "#00796b", "^"),
 }
+"""Label, colour and marker; the colours are no model's."""

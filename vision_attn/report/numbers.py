@@ -10,7 +10,7 @@ from vision_attn.study.config import FITTED
 
 __all__ = [
     "FIT",
-    "bounds",
+    "difference_cell",
     "images",
     "mean_and_half",
     "number",
@@ -18,6 +18,7 @@ __all__ = [
     "short",
     "times",
     "times_cell",
+    "too_wide",
     "unbounded",
     "with_interval",
 ]
@@ -34,8 +35,8 @@ def number(value: float, form: str) -> str:
 
 def short(value: float) -> str:
     """1234567 as `1.23 M`."""
-    for unit, scale in (("M", 1e6), ("k", 1e3)):
-        if value >= scale:
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= 0.9995 * scale:  # from there on it reads 1
             return f"{value / scale:.3g} {unit}"
     return f"{value:.0f}"
 
@@ -54,9 +55,9 @@ def points(share: float) -> str:
     return f"{number(100 * share, '.1f')} points"
 
 
-def bounds(low: float, high: float) -> str:
-    """The ends of an interval of shares, in points."""
-    return " to ".join(number(100 * v, ".1f") for v in (low, high))
+def too_wide(low: float, high: float) -> bool:
+    """Whether an interval of shares leaves -100 to 100 points, so that it says nothing."""
+    return bool(low < -1 or high > 1)
 
 
 def mean_and_half(row: Any, measure: str | None = None) -> str:
@@ -67,6 +68,13 @@ def mean_and_half(row: Any, measure: str | None = None) -> str:
     if pd.notna(high):
         text += f" ± {100 * (high - mean):.1f}"
     return text + ("*" if measure == "gap" and row["fitted"] < 1 else "")
+
+
+def difference_cell(row: Any) -> str:
+    """A paired difference as `mean_and_half`, without an interval that says nothing."""
+    if too_wide(row["low"], row["high"]):
+        return f"{number(100 * row['mean'], '.1f')} (too wide)"
+    return mean_and_half(row)
 
 
 def with_interval(row: Any, name: str, scale: float, form: str, prefix: str = "") -> str:
@@ -80,7 +88,7 @@ def with_interval(row: Any, name: str, scale: float, form: str, prefix: str = ""
 
 def unbounded(row: Any) -> bool:
     """Whether the interval of a row of `data_multiplier` holds every number of images."""
-    return bool(row["low"] == 0 and np.isinf(row["high"]))
+    return bool(row["low"] == 0 and row["high"] == np.inf)
 
 
 def times(row: Any) -> str:
@@ -104,4 +112,7 @@ def times_cell(row: Any) -> str:
     text = f"{row['multiplier']:.2f}"
     if unbounded(row):
         return f"{text} (not bounded)"
-    return text if pd.isna(row["low"]) else f"{text} ({row['low']:.2f} to {row['high']:.2f})"
+    if pd.isna(row["low"]):
+        return text
+    top = f"{row['high']:.2f}" if np.isfinite(row["high"]) else "beyond the data"
+    return f"{text} ({row['low']:.2f} to {top})"

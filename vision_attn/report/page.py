@@ -1,18 +1,21 @@
-"""report.html: the whole study on one page that needs no network, no script and no other file."""
+"""report.html: the whole study on one page that needs no network and no other file."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.figures import Picture
+from vision_attn.report.marks import curves
 from vision_attn.report.numbers import FIT
 from vision_attn.report.remarks import remarks
-from vision_attn.report.sentences import verdict
-from vision_attn.report.tables import Block, failures, page_blocks
+from vision_attn.report.sentences import lines, terms, verdict
+from vision_attn.report.tables import Block, failures, in_short, page_blocks, results_blocks
 from vision_attn.study.study_file import starts
 
 __all__ = ["MARK", "page"]
@@ -29,20 +32,47 @@ def page(analysis: Analysis, pictures: Mapping[Picture, bytes]) -> str:
         pictures: each figure as SVG, in order.
     """
     configs = list(_configs(analysis))
+    blocks, first = page_blocks(analysis), len(results_blocks(analysis))
     return _template().render(
         mark=MARK,
         title=_title(analysis),
         facts=_facts(analysis),
-        verdict=[answer.text for answer in verdict(analysis)],
+        verdict=verdict(analysis),
+        lines=lines(analysis),
+        terms=terms(analysis),
+        short=in_short(analysis.comparison) if analysis.comparison else None,
         remarks=remarks(analysis),
-        pictures=pictures.items(),
-        blocks=page_blocks(analysis),
+        drawings=[_Drawing.of(picture, svg) for picture, svg in pictures.items()],
+        curves={picture.name: curves(picture.figure) for picture in pictures},
+        blocks=blocks[:first],
+        more=blocks[first:],
         failures=failures(analysis),
+        contents=list(_contents(analysis, len(pictures), len(blocks) > first)),
         configs=configs,
         commands=_commands(configs, len(analysis.stored.studies)),
         machines=list(_machines(analysis)),
         fit=FIT,
     )
+
+
+class _Drawing(NamedTuple):
+    """A figure with its SVG, ready to stand inside the page."""
+
+    picture: Picture
+    box: str
+    inside: Markup
+
+    @classmethod
+    def of(cls, picture: Picture, svg: bytes) -> "_Drawing":
+        """Without what only a file needs, and with ids that no other figure of the page has."""
+        text = svg.decode()
+        text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
+        text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", text)
+        root = re.search(r'<svg[^>]*viewBox="([^"]*)"[^>]*>', text)
+        if root is None:
+            raise ValueError(f"the SVG of {picture.name} has no viewBox")
+        inside = text[root.end() : text.rindex("</svg>")]
+        return cls(picture, root[1], Markup(inside))
 
 
 def _template() -> Any:
@@ -86,8 +116,8 @@ def _facts(analysis: Analysis) -> str:
     good = results[results["status"] == "ok"]
     sizes = sorted({int(s) for s in good["size"]})
     span = f"{sizes[0]:,}" + (f" to {sizes[-1]:,}" if len(sizes) > 1 else "")
-    data = {str(s["identity"]["data"]["name"]) for s in analysis.stored.studies.values()}
-    where = f" on {' and '.join(sorted(data))}" if data else ""
+    data = analysis.data
+    where = f" on {data}" if data else ""
     draws, models = good["draw"].nunique(), good["model"].nunique()
     return (
         f"{len(good)} finished runs{where}: {_count(models, 'model')}, {_count(len(sizes), 'size')}"
@@ -98,6 +128,19 @@ def _facts(analysis: Analysis) -> str:
 
 def _count(n: int, word: str) -> str:
     return f"{n} {word}{'s' * (n != 1)}"
+
+
+def _contents(analysis: Analysis, figures: int, tables: bool) -> Iterator[tuple[str, str]]:
+    """The id and the name of each part that the page has."""
+    yield from (("verdict", "Verdict"), ("curves-of-all", "Accuracy and gap"))
+    yield "results", "Results"
+    if figures > 2:
+        yield "more-figures", "More figures"
+    if tables:
+        yield "more-tables", "More tables"
+    if len(analysis.failures):
+        yield "failures", "Runs that failed"
+    yield "again", "Run it again"
 
 
 class _Config(NamedTuple):

@@ -1,73 +1,46 @@
-"""What figures share: one style, colours and markers of models, axes, legends, rendering."""
+"""What figures share: curves, points, intervals, axes, names at the ends of curves, legends."""
 
-import hashlib
-import io
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from textwrap import fill
+from typing import Any, cast
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from vision_attn.models.families import attends
 from vision_attn.report.analysis import CONTROLS, PROTOCOLS
-from vision_attn.report.numbers import FIT, short
-from vision_attn.texts import in_figure
+from vision_attn.report.looks import Look
+from vision_attn.report.marks import mark
+from vision_attn.report.numbers import FIT, number, short
 
 __all__ = [
+    "FEW",
     "LINES",
     "MANY",
     "NAMES",
-    "SIZE",
-    "Look",
+    "by_last",
+    "canvas",
+    "curve",
+    "draws",
+    "end_labels",
     "handle",
+    "in_points",
     "legend",
-    "line",
     "log_percent",
-    "looks",
-    "model_handles",
     "note",
     "percent",
     "points",
-    "render",
     "rotation",
+    "said",
     "sizes",
     "style_handles",
-    "styled",
 ]
-
-SIZE = (5.4, 4.2)
-
-_STYLE: dict[Any, Any] = {
-    "figure.figsize": SIZE,
-    "figure.constrained_layout.use": True,
-    "figure.labelsize": 10.5,
-    "axes.labelsize": 10.5,
-    "axes.titlesize": 10.5,
-    "axes.titley": 1.0,  # found out anew at each draw otherwise
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
-    "legend.fontsize": 9.5,
-    "legend.frameon": False,
-    "legend.title_fontsize": 8,
-}
-
-_DPI = 150
-
-styled = matplotlib.rc_context(_STYLE)
-"""Decorates a function that draws a figure; `render` applies the same style."""
 
 LINES = {
     "steps": "-",
@@ -81,113 +54,176 @@ LINES = {
 NAMES = PROTOCOLS | CONTROLS
 
 MANY = 3
-"""Models from which on a legend stands below, in fewer words."""
+"""Curves that are emphasised at most: thick, with their intervals."""
+
+FEW = 3
+"""Draws below which each is shown, since an interval of two says next to nothing."""
+
+_T1 = 12.706204736174698
+"""Student's t at 97.5 % for 1 degree of freedom."""
 
 
-_CANVASES = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg}
+def canvas(ax: Axes | None) -> tuple[Figure, Axes]:
+    """The user's axes with their figure, or new ones."""
+    if ax is None:
+        figure = Figure()
+        return figure, figure.add_subplot()
+    return cast(Figure, ax.figure), ax
 
 
-def render(figure: Figure, name: str, kinds: Sequence[str] = ("svg", "png")) -> dict[str, bytes]:
-    """A figure as `svg` and `png`; the same figure gives the same bytes, without date or chance.
-
-    The layout is made here, since `savefig` draws all once more to make it.
-    """
-    files = {}
-    fixed = {"svg.hashsalt": name, "figure.constrained_layout.use": False}
-    layout = figure.get_layout_engine()
-    with matplotlib.rc_context(_STYLE | fixed):
-        for kind in kinds:
-            figure.set_layout_engine(layout)
-            figure.set_dpi(_DPI)
-            _CANVASES[kind](figure)
-            if layout is not None:
-                layout.execute(figure)
-                figure.set_layout_engine(None)
-            content = io.BytesIO()
-            metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(content, format=kind, dpi=_DPI, metadata=metadata)
-            files[kind] = content.getvalue()
-    figure.set_layout_engine(layout)
-    return files
+def by_last(summary: pd.DataFrame, measure: str = "test_acc") -> list[str]:
+    """The models, the one first that is highest at its largest size."""
+    last = summary.sort_values("size").groupby("model")[f"{measure}_mean"].last()
+    return [str(m) for m in last.sort_index().sort_values(ascending=False, kind="stable").index]
 
 
-# Colours and markers
+# Curves and points
 
 
-@dataclass(frozen=True)
-class Look:
-    """Colour as #rrggbb and a matplotlib marker."""
-
-    colour: str
-    marker: str
-
-
-_KNOWN = {
-    "cnn": ("#0072b2", "o"),
-    "linear": ("#555555", "X"),
-    "vit": ("#d55e00", "s"),
-    "pixel_vit": ("#cc79a7", "D"),
-    "conv_stem_vit": ("#e69f00", "^"),
-    "conv_init_vit": ("#7f3c8d", "v"),
-    "local_vit": ("#a6352b", "P"),
-}
-_CONVOLUTION = ("#56b4e9", "#009e73", "#1b4965", "#5a7d9a", "#66a182")
-_ATTENTION = ("#f28e2b", "#b8336a", "#8c564b", "#e15759", "#9b5de5")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
-_SHADES = (0.0, 0.35, -0.35)
-
-
-def looks(models: Iterable[str], archs: Mapping[str, str]) -> dict[str, Look]:
-    """A look for each label, warm colours for attention, cold ones for convolution.
-
-    It depends on the label and on the model that it stands for. Only where two would look alike
-    does the later one in alphabetical order take the next free marker.
-    """
-    chosen: dict[str, Look] = {}
-    for model in sorted(set(models), key=lambda m: (m not in _KNOWN, m)):
-        look = _look(model, archs.get(model, model))
-        markers = _MARKERS[_MARKERS.index(look.marker) :] + _MARKERS
-        taken = set(chosen.values())
-        free = (Look(look.colour, m) for m in markers if Look(look.colour, m) not in taken)
-        chosen[model] = next(free, look)
-    return chosen
-
-
-def _look(model: str, arch: str) -> Look:
-    if model in _KNOWN:
-        return Look(*_KNOWN[model])
-    number = int.from_bytes(hashlib.blake2b(model.encode(), digest_size=4).digest(), "big")
-    marker = _MARKERS[number // 64 % len(_MARKERS)]
-    if arch in _KNOWN:
-        return Look(_shade(_KNOWN[arch][0], _SHADES[number % len(_SHADES)]), marker)
-    palette = _ATTENTION if attends(arch) else _CONVOLUTION
-    return Look(palette[number % len(palette)], marker)
-
-
-def _shade(colour: str, by: float) -> str:
-    """Towards white (positive) or black (negative)."""
-    r, g, b = (c + by * (1 - c) if by > 0 else c * (1 + by) for c in to_rgb(colour))
-    return to_hex((r, g, b))
-
-
-# Lines and points
-
-
-def line(
-    axes: Axes, rows: pd.DataFrame, measure: str, look: Look, style: str, shade: float = 0.15
+def curve(
+    axes: Axes,
+    rows: pd.DataFrame,
+    measure: str,
+    look: Look,
+    name: str,
+    *,
+    x: str = "size",
+    style: str = "-",
+    strong: bool = True,
+    unit: str = " %",
 ) -> None:
-    """Mean, band and points; a point is hollow where not all runs fitted."""
-    x, y = rows["size"], rows[f"{measure}_mean"]
-    axes.plot(x, y, color=look.colour, ls=style, zorder=2)
-    low, high = rows[f"{measure}_low"], rows[f"{measure}_high"]
-    axes.fill_between(x, low, high, color=look.colour, alpha=shade, lw=0)
-    points(axes, x, y, rows["fitted"], look)
+    """Mean and points, with band if `strong`; a point is hollow where not all runs fitted.
+
+    With two draws both are shown and no band.
+    """
+    at, y = rows[x].to_numpy(float), rows[f"{measure}_mean"].to_numpy(float)
+    width = matplotlib.rcParams["lines.linewidth"] * (1.2 if strong else 0.6)
+    (line,) = axes.plot(at, y, color=look.colour, ls=style, lw=width, zorder=2.2 if strong else 2)
+    mark(line, name, look.colour)
+    if strong:
+        low, high = (rows[f"{measure}_{end}"].to_numpy(float) for end in ("low", "high"))
+        many = rows["count"].to_numpy() >= FEW
+        band = axes.fill_between(
+            at, low, high, where=list(many), color=look.colour, alpha=0.15, lw=0
+        )
+        mark(band, name, look.colour)
+        draws(axes, at, rows, measure, look, name)
+    points(axes, at, y, rows, look, name, said(rows, measure, unit), strong=strong)
 
 
-def points(axes: Axes, x: Any, y: Any, fitted: Iterable[float], look: Look) -> None:
-    """Markers, hollow where not all runs fitted."""
-    faces = [look.colour if f == 1 else "white" for f in fitted]
-    axes.scatter(x, y, marker=look.marker, s=36, c=faces, edgecolors=look.colour, zorder=3)
+def draws(
+    axes: Axes,
+    x: Any,
+    rows: pd.DataFrame,
+    measure: str,
+    look: Look,
+    name: str,
+    *,
+    flat: bool = False,
+) -> None:
+    """The two draws of each mean that is of two; they lie at mean ± half of the interval / t."""
+    two = (rows["count"] == 2).to_numpy()
+    if not two.any():
+        return
+    mean, high = (rows[f"{measure}_{k}"].to_numpy(float)[two] for k in ("mean", "high"))
+    half = (high - mean) / _T1
+    place, value = np.tile(np.asarray(x, float)[two], 2), np.concatenate([mean - half, mean + half])
+    at = (value, place) if flat else (place, value)
+    mark(axes.scatter(*at, s=9, color=look.colour, alpha=0.7, lw=0, zorder=2.5), name, look.colour)
+
+
+def points(
+    axes: Axes,
+    x: Any,
+    y: Any,
+    rows: pd.DataFrame,
+    look: Look,
+    name: str,
+    texts: Sequence[str],
+    *,
+    strong: bool = True,
+) -> None:
+    """Markers, hollow where not all runs fitted, each with its words."""
+    faces = [look.colour if f == 1 else "white" for f in rows["fitted"]]
+    scale = (matplotlib.rcParams["lines.markersize"] / 6) ** 2
+    area = (40 if strong else 22) * scale * _AREA.get(look.marker, 1)
+    dots = axes.scatter(
+        x, y, marker=look.marker, s=area, c=faces, edgecolors=look.colour, lw=1.3 if strong else 1,
+        zorder=3.2 if strong else 3,
+    )  # fmt: skip
+    places = [(float(a), float(b)) for a, b in zip(x, y, strict=True)]
+    mark(dots, name, look.colour, [(*p, t) for p, t in zip(places, texts, strict=True)])
+
+
+_AREA = {"P": 1.9, "X": 1.9, "D": 0.85, "p": 1.3, "h": 1.3, "d": 1.5}
+"""So that all look alike in size, and the thin ones show that they are hollow."""
+
+
+def said(rows: pd.DataFrame, measure: str, unit: str = " %") -> list[str]:
+    """Each point in words: model, images, mean with its interval, draws, what else is special."""
+    texts = []
+    for r in rows.to_dict("records"):
+        mean, low, high = (100 * r[f"{measure}_{k}"] for k in ("mean", "low", "high"))
+        text = f"{r['model']}, {r['size']:,.0f} images: {number(mean, '.1f')}{unit}"
+        if pd.notna(low):
+            text += f" ({number(low, '.1f')} to {number(high, '.1f')})"
+        text += f", {r['count']} draw{'s' * (r['count'] != 1)}"
+        for kind, plain in (("protocol", "steps"), ("control", "none")):
+            text += "" if r[kind] == plain else f", {NAMES.get(r[kind], r[kind])}"
+        texts.append(text + ("" if r["fitted"] == 1 else ", not fitted"))
+    return texts
+
+
+# Names at the ends of curves
+
+_ROOM = 0.36
+"""Share of a figure's width that names at the ends may take."""
+
+
+def end_labels(
+    axes: Axes, names: Sequence[str], ends: Sequence[tuple[float, float]], looks: Sequence[Look]
+) -> bool:
+    """Each name at the right of its curve's end, none over another; False where they do not fit.
+
+    Args:
+        axes: with all its curves, so that the range is known.
+        names: of the curves, as `in_figure` gives them.
+        ends: the last point of each, in data.
+        looks: of each.
+    """
+    figure = axes.figure
+    size = FontProperties(size=matplotlib.rcParams["legend.fontsize"]).get_size_in_points()
+    step = 1.25 * size / 72 / (axes.bbox.height / figure.dpi)
+    longest = max(len(name) for name in names) * 0.6 * size / 72
+    if longest > _ROOM * figure.bbox.width / figure.dpi or step * len(names) > 1:
+        return False
+    axes.get_ylim()  # brings the range up to date
+    to_axes = axes.transData + axes.transAxes.inverted()
+    heights = np.array([to_axes.transform(end)[1] for end in ends])
+    order = np.argsort(heights, kind="stable")
+    ranks = np.arange(len(order)) * step
+    spread = _rising(heights[order] - ranks)  # the nearest that keeps the distance
+    places = np.clip(spread, 0, 1 - ranks[-1]) + ranks
+    for i, place in zip(order, places, strict=True):
+        colour = looks[i].colour
+        text = axes.annotate(
+            names[i], ends[i], (1.05, place), textcoords="axes fraction", va="center",
+            color=colour, size=size, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 1, "shrinkB": 4},
+        )  # fmt: skip
+        mark(text, names[i], colour)
+    return True
+
+
+def _rising(values: Sequence[float]) -> Any:
+    """The nearest values (least squares) that nowhere fall: neighbours that do share their mean."""
+    blocks: list[list[float]] = []
+    for value in values:
+        blocks.append([value])
+        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    return np.concatenate([np.full(len(block), np.mean(block)) for block in blocks])
 
 
 # Axes
@@ -197,10 +233,16 @@ def sizes(axes: Axes, sizes: Iterable[float], label: str = "training images") ->
     """A log axis that names the sizes of the study and no others."""
     ticks = sorted({int(s) for s in sizes})
     axes.set_xscale("log")
-    near = any(b / a < 1.6 for a, b in pairwise(ticks))
+    width = axes.bbox.width / axes.figure.dpi
+    letters = sum(len(f"{s:,}") + 2 for s in ticks) * 0.55 * _ticks() / 72
+    near = any(b / a < 1.6 for a, b in pairwise(ticks)) or letters > width
     axes.set_xticks(ticks, [f"{s:,}" for s in ticks], rotation=45 if near else rotation(len(ticks)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(label)
+
+
+def _ticks() -> float:
+    return FontProperties(size=matplotlib.rcParams["xtick.labelsize"]).get_size_in_points()
 
 
 def rotation(count: int) -> int:
@@ -214,6 +256,12 @@ def percent(axes: Axes, label: str) -> None:
     axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
 
 
+def in_points(axes: Axes, label: str) -> None:
+    """A difference of shares on the vertical axis, in points."""
+    axes.set_ylabel(f"{label}, points")
+    axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g}")
+
+
 def log_percent(axes: Axes) -> None:
     """Within a decade every tick is named, over more only 2 and 5 beside the tens."""
     low, high = axes.get_ylim()
@@ -222,6 +270,7 @@ def log_percent(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(
         lambda v, _: f"{100 * v:.3g} %" if f"{v:.0e}"[0] in named else ""
     )
+    axes.tick_params(axis="y", which="minor", labelsize=_ticks())
 
 
 # Legends
@@ -230,15 +279,6 @@ def log_percent(axes: Axes) -> None:
 def handle(look: Look, label: str) -> Line2D:
     """An entry in a legend; `label` as of `in_figure`."""
     return Line2D([], [], color=look.colour, marker=look.marker, label=label)
-
-
-def model_handles(summary: pd.DataFrame, look: Mapping[str, Look]) -> list[Line2D]:
-    """Each model with its parameters."""
-    params = summary.groupby("model")["params"].first()
-    unit = "" if len(params) > MANY else " parameters"
-    return [
-        handle(look[m], f"{in_figure(m)} ({short(params[m])}{unit})") for m in sorted(params.index)
-    ]
 
 
 def style_handles(kinds: pd.Series) -> list[Line2D]:
@@ -254,29 +294,62 @@ def legend(
     handles: list[Any],
     note: str,
     *,
-    outside: bool = False,
+    own: bool = True,
+    outside: bool = True,
     columns: int = 2,
 ) -> None:
-    """In the axes while short, else below them, where it covers nothing; the note under all."""
-    if len(handles) > MANY or outside:
-        rows = -(-len(handles) // columns)
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + 0.2 * max(rows - 3, 0))  # the axes keep theirs
-        figure.legend(
-            handles=handles, loc="outside lower center", ncols=columns, fontsize=9,
-            title=note or None,
-        )  # fmt: skip
-    else:
+    """Below the axes, where it covers nothing, and the note under all.
+
+    In the user's axes (not `own`) it stands inside and there is no note.
+    """
+    if not own:
+        if handles:
+            axes.legend(handles=handles)
+        return
+    if handles and not outside:
         axes.legend(handles=handles)
-        figure.supxlabel(note, fontsize=8, color="0.35")
+    elif handles:
+        longest = max(len(h.get_label()) for h in handles)
+        size = FontProperties(size=matplotlib.rcParams["legend.fontsize"]).get_size_in_points()
+        width, height = figure.get_size_inches()
+        fit = int(width * 72 / (size * (0.62 * longest + 4.5)))
+        columns = max(1, min(columns, fit, len(handles)))
+        rows = -(-len(handles) // columns)
+        more = size * 1.4 / 72 * max(rows - 2, 0)
+        figure.set_size_inches(width, height + more)  # the axes keep theirs
+        title = _lines(figure, note) if note else None
+        below = figure.legend(
+            handles=handles, loc="outside lower center", ncols=columns, title=title
+        )
+        below.get_title().set(color="0.35", multialignment="center")
+        return
+    if note:
+        figure.supxlabel(_lines(figure, note), fontsize="small", color="0.35")
 
 
-def note(summary: pd.DataFrame) -> str:
-    """How many draws a point stands for, and what bands and hollow points mean."""
+def _lines(figure: Figure, text: str) -> str:
+    """A text in lines that are as wide as the figure; a number keeps its unit."""
+    size = FontProperties(size="small").get_size_in_points()
+    width = max(20, int(figure.get_size_inches()[0] * 72 / (0.53 * size)))
+    return fill(text.replace(" %", "\u00a0%"), width)
+
+
+def note(summary: pd.DataFrame, strong: int) -> str:
+    """How many draws a point stands for, and what bands, dots and hollow points mean.
+
+    Args:
+        summary: what is drawn.
+        strong: how many of its models have intervals.
+    """
     counts = sorted(summary["count"].unique())
-    draws = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    note = f"mean of {draws} draw{'s' * (counts != [1])}"
-    note += ", band: 95 % t interval" if counts[-1] > 1 else ""
+    span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    note = f"mean of {span} draw{'s' * (counts != [1])}"
+    few = "" if strong == summary["model"].nunique() else " of the thick lines"
+    note += f", band: 95 % t interval{few}" if counts[-1] >= FEW else ""
+    note += f", dots: the two draws{few}" if 2 in counts else ""
     hollow = (summary["fitted"] < 1).any()
     note += f", hollow: not fitted (train accuracy under {FIT})" if hollow else ""
-    return note + ("\nin brackets: parameters" if summary["model"].nunique() > MANY else "")
+    params = summary.groupby("model")["params"].first()
+    if params.max() > 1.1 * params.min():
+        return f"{note}, {short(params.min())} to {short(params.max())} parameters"
+    return f"{note}, {short(params.max())} parameters"

@@ -26,10 +26,9 @@ from vision_attn.report.clauses import (
     named,
     side_of,
     sizes_of,
-    too_wide,
     way,
 )
-from vision_attn.report.numbers import FIT, images, number, times, unbounded
+from vision_attn.report.numbers import FIT, images, number, times, too_wide, unbounded
 from vision_attn.report.remarks import meeting
 
 __all__ = [
@@ -235,7 +234,8 @@ def growth(comparison: Comparison) -> Answer:
     parts = [f"in accuracy {way(accuracy, c.change, said['points'])}"]
     if len(ratio) > 1 and ratio.iloc[[0, -1]].notna().all():
         said["ratio"] = direction(c.ratio_change, side)
-        if said["ratio"] != said["points"] and said["ratio"] in ("grows", "shrinks"):
+        other = said["points"] not in (said["ratio"], "turns", "single", "none")
+        if other and said["ratio"] in ("grows", "shrinks"):
             word = "no, it grows" if said["ratio"] == "grows" else "yes,"
             first, last = (loss(ratio.iloc[i] ** side) for i in (0, -1))
             parts.append(f"as a ratio of errors {word} from {first} to {last}")
@@ -295,7 +295,7 @@ def _line(c: Comparison) -> Answer:
     parts = parts or list(sense.unclear())
     for verb, model in (("more", c.second), ("less", c.first)):
         by = [
-            f"by {measure.name} {at(rows, c.points)} ({measure.by(rows)})"
+            f"by {measure.name} {at(rows, c.points)}"
             for measure in senses
             for winner, rows in measure.winners()
             if winner == model
@@ -303,7 +303,7 @@ def _line(c: Comparison) -> Answer:
         if by:
             parts.append(f"overfits {verb} {' and '.join(by)}")
     kind = course(sense, c.change) if len(c.points) > 1 else "none"
-    if kind in ("grows", "shrinks"):
+    if kind in ("grows", "shrinks") and len(list(sense.winners())) == 1:
         parts.append(f"the difference in accuracy {kind}")
     text = f"{'; '.join(parts)}."
     return Answer(c.second, text, sense.number(), _kind([sense], c))

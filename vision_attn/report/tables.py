@@ -1,30 +1,39 @@
-"""The tables of a study as text cells, and these as Markdown or for a terminal."""
+"""The tables of a study as text cells, and these as Markdown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from vision_attn.report.analysis import Analysis, Comparison, Setting
-from vision_attn.report.numbers import FIT, mean_and_half, times_cell, with_interval
+from vision_attn.report.comparison import Change
+from vision_attn.report.numbers import (
+    difference_cell,
+    mean_and_half,
+    number,
+    short,
+    times_cell,
+    too_wide,
+    with_interval,
+)
 from vision_attn.texts import in_markdown
 
 __all__ = [
     "Block",
+    "as_markdown",
     "distances",
     "failures",
+    "in_short",
     "laws",
     "markdown",
     "matching",
+    "matching_words",
     "page_blocks",
     "paired",
     "results_blocks",
     "split",
-    "terminal",
     "tuning",
 ]
 
@@ -87,38 +96,22 @@ def _results_block(
                 row.append(mean_and_half(by_model.loc[m], measure) if known else "")
         if differences is not None:
             known = size in differences.index
-            row.append(mean_and_half(differences.loc[size]) if known else "")
+            row.append(difference_cell(differences.loc[size]) if known else "")
         rows.append(row)
     return header, rows
 
 
 def markdown(analysis: Analysis) -> str:
     """The results as Markdown, in per cent; `*` marks gaps where not every run fitted."""
-    parts = []
-    for block in results_blocks(analysis):
-        header = [in_markdown(name) for name in block.header]
-        lines = [header, ["---:"] * len(header), *block.rows]
-        text = "".join("| " + " | ".join(line) + " |\n" for line in lines)
-        parts.append(f"{block.title}\n\n{text}" if block.title else text)
-    return "\n".join(parts)
+    return "\n".join(as_markdown(block) for block in results_blocks(analysis))
 
 
-def terminal(analysis: Analysis) -> Group:
-    """The same tables for a terminal."""
-    tables = []
-    for block in results_blocks(analysis):
-        title = "accuracy in %, mean ± half of the 95 % interval"
-        stars = "*" in str(block.rows)
-        table = Table(
-            title=f"{block.title}: {title}" if block.title else title,
-            caption=f"* not every run fitted (train accuracy of {FIT} or more)" if stars else None,
-        )
-        for name in block.header:
-            table.add_column(Text(name), justify="right", overflow="fold")
-        for row in block.rows:
-            table.add_row(*row)
-        tables.append(table)
-    return Group(*tables)
+def as_markdown(block: Block) -> str:
+    """A table as Markdown, below its title."""
+    header = [in_markdown(name) for name in block.header]
+    lines = [header, ["---:"] * len(header), *block.rows]
+    text = "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return f"{block.title}\n\n{text}" if block.title else text
 
 
 def page_blocks(analysis: Analysis) -> list[Block]:
@@ -141,6 +134,57 @@ def page_blocks(analysis: Analysis) -> list[Block]:
     return blocks
 
 
+def in_short(comparison: Comparison) -> Block:
+    """Every measure of two models at the smallest and at the largest size, and its change."""
+    c = comparison
+    measures: list[tuple[str, pd.DataFrame, str, Change, Callable[[float], float], str]] = [
+        (f"accuracy, {c.first} minus {c.second}, points", c.points, "mean", c.change,
+         lambda v: 100 * v, ".1f"),
+        (f"test error, {c.second} over {c.first}", c.ratio, "ratio", c.ratio_change, np.exp, ".2f"),
+        (f"test loss, {c.second} minus {c.first}", c.loss, "mean", c.loss_change, float, ".2f"),
+        (f"rise of validation loss, {c.second} minus {c.first}", c.rise, "mean", c.rise_change,
+         float, ".2f"),
+    ]  # fmt: skip
+    sizes = [int(n) for n in dict.fromkeys(c.points["size"].iloc[[0, -1][: len(c.points)]])]
+    rows = []
+    for name, table, mean, change, scale, form in measures:
+        if table.empty:
+            continue
+        by_size: Any = table.set_index("size")
+        row = [name]
+        for n in sizes:
+            known = n in by_size.index
+            row.append(_of_measure(by_size.loc[n], mean, form) if known else "")
+        if len(sizes) > 1:
+            row.append(_of_change(change, scale, form, ratio=mean == "ratio"))
+        rows.append(row)
+    multiplier: Any = c.multiplier.set_index("n")
+    if any(n in multiplier.index and not multiplier.loc[n, "bound"] for n in sizes):
+        cells = [times_cell(multiplier.loc[n]) if n in multiplier.index else "" for n in sizes]
+        name = f"images that {c.second} needs, times those of {c.first}"
+        rows.append([name, *cells, *[""] * (len(sizes) > 1)])
+    header = ["", *(f"{n:,} images" for n in sizes), *["change"] * (len(sizes) > 1)]
+    return Block("In short (95 % intervals)", header, rows)
+
+
+def _of_measure(row: Any, mean: str, form: str) -> str:
+    if form != ".1f":
+        return with_interval(row, mean, 1, form)
+    if too_wide(row["low"], row["high"]):
+        return f"{number(100 * row[mean], form)} (too wide)"
+    return with_interval(row, mean, 100, form)
+
+
+def _of_change(change: Change, scale: Callable[[float], float], form: str, *, ratio: bool) -> str:
+    if change.draws < 2:
+        return "no interval"
+    if form == ".1f" and too_wide(change.low, change.high):
+        return "too wide"
+    sign = "" if ratio else "+"
+    mean, *ends = (number(scale(v), sign + form) for v in change[:3])
+    return f"{'× ' * ratio}{mean} ({ends[0]} to {ends[1]})"
+
+
 def paired(comparison: Comparison) -> Block:
     """Two models at each size: difference in points, ratio of errors, multiple of images."""
     first, second = comparison.first, comparison.second
@@ -156,23 +200,23 @@ def paired(comparison: Comparison) -> Block:
             [
                 f"{size:,}",
                 str(int(row["count"])),
-                with_interval(row, "mean", 100, ".1f"),
-                with_interval(gap.loc[size], "mean", 100, ".1f"),
+                _of_measure(row, "mean", ".1f"),
+                _of_measure(gap.loc[size], "mean", ".1f"),
                 with_interval(loss.loc[size], "mean", 1, ".2f") if size in loss.index else "",
                 with_interval(ratio.loc[size], "ratio", 1, ".2f") if size in ratio.index else "",
                 times_cell(times.loc[size]) if size in times.index else "",
-                "yes" if row["fitted"] == 1 else f"{100 * row['fitted']:.0f} % of runs",
+                "all" if row["fitted"] == 1 else f"{100 * row['fitted']:.0f} %",
             ]
         )
     header = [
         "images",
         "draws",
-        f"accuracy {first} - {second}, points",
-        f"gap of {second} - {first}, points",
-        f"test loss {second} - {first}",
-        f"error {second} / {first}",
-        f"images {second} / {first}",
-        "both fitted",
+        f"accuracy, {first} minus {second}, points",
+        f"gap, {second} minus {first}, points",
+        f"test loss, {second} minus {first}",
+        f"error, {second} over {first}",
+        f"images that {second} needs, times those of {first}",
+        "runs that fitted",
     ]
     return Block(f"{first} and {second}, paired by draw (95 % intervals)", header, rows)
 
@@ -182,7 +226,7 @@ def distances(first: str, others: Mapping[str, pd.DataFrame]) -> Block:
     tables: dict[str, Any] = {m: t.set_index("size") for m, t in others.items()}
     sizes = sorted({int(s) for t in tables.values() for s in t.index})
     rows = [
-        [f"{n:,}", *(mean_and_half(t.loc[n]) if n in t.index else "" for t in tables.values())]
+        [f"{n:,}", *(difference_cell(t.loc[n]) if n in t.index else "" for t in tables.values())]
         for n in sizes
     ]
     return Block(f"{first} minus each other model, points", ["images", *others], rows)
@@ -215,7 +259,10 @@ def laws(analysis: Analysis) -> list[Block]:
             )
     blocks = []
     if fits:
-        title = "Laws: error = a n^-b + c, with the 95 % interval of b"
+        title = (
+            "Laws: test error = a · n⁻ᵇ + c of n images; b says how fast it falls (95 % interval),"
+            " c what stays"
+        )
         header = ["model", "a", "b", "c in %", "fitted on images", "draws"]
         blocks.append(Block(title, header, fits))
         title = "Forecasts at sizes the laws were not fitted to: test error in %, miss in points"
@@ -232,13 +279,29 @@ def matching(analysis: Analysis) -> Block:
     first = results.groupby("model")[
         [c for c in ("params", "flops", "matched") if c in results]
     ].first()
-    rows = []
+    rows, stored = [], dict[str, str]()
     for model in sorted(first.index):
         cost = costs.get(model, {})
         params, flops = (float(cost.get(k, first.loc[model, k])) for k in ("params", "flops"))
-        matched = str(cost.get("matched") or first.loc[model].get("matched") or "not stored")
-        rows.append([model, f"{params:,.0f}", f"{flops / 1e6:,.2f} M", matched])
-    return Block("Matching", ["model", "parameters", "FLOPs an image", "matched to"], rows)
+        stored[model] = str(cost.get("matched") or first.loc[model].get("matched") or "not stored")
+        rows.append([model, f"{params:,.0f}", short(flops)])
+    words = matching_words(stored)
+    rows = [[*row, words[row[0]]] for row in rows]
+    return Block("Cost", ["model", "parameters", "FLOPs an image", "matching"], rows)
+
+
+def matching_words(matched: Mapping[str, str]) -> dict[str, str]:
+    """What was made alike, in words: `parameters of vit` for `params of vit`; vit: `reference`."""
+    targets = {text.split(" of ", 1)[1] for text in matched.values() if " of " in text}
+
+    def words(model: str, text: str) -> str:
+        if model in targets:
+            return "reference"
+        what, of, target = text.partition(" of ")
+        names = {"params": "parameters", "flops": "FLOPs", "both": "parameters and FLOPs"}
+        return f"{names.get(what, what)}{of}{target}" if of else text.replace("none", "not matched")
+
+    return {model: words(model, text) for model, text in matched.items()}
 
 
 def tuning(tries: pd.DataFrame) -> Block:

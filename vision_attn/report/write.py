@@ -1,7 +1,8 @@
 """Figures, tables and the page as files, from stored results alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -9,10 +10,12 @@ import yaml
 from vision_attn.errors import UserError
 from vision_attn.files import write_bytes, write_text, writing
 from vision_attn.report.analysis import Analysis, analyse
-from vision_attn.report.figures import figures
+from vision_attn.report.figures import figures, only
+from vision_attn.report.latex import latex
 from vision_attn.report.page import MARK, page
-from vision_attn.report.plotting import render
+from vision_attn.report.style import KINDS, render, style
 from vision_attn.report.tables import markdown
+from vision_attn.report.tidy import multipliers, pairs
 from vision_attn.study.join import join
 from vision_attn.study.results import StoredStudy
 from vision_attn.study.store import Store
@@ -22,7 +25,12 @@ __all__ = ["report"]
 
 
 def report(
-    roots: Path | Sequence[Path], out: Path | None = None, kinds: Sequence[str] = ("svg", "png")
+    roots: Path | Sequence[Path],
+    out: Path | None = None,
+    kinds: Sequence[str] = ("svg", "png"),
+    *,
+    models: Sequence[str] | None = None,
+    looks: Mapping[str, Any] | None = None,
 ) -> Analysis:
     """Write figures, tables and report.html; returns what they show.
 
@@ -30,6 +38,8 @@ def report(
         roots: the directory of a study, or several that are joined.
         out: where to; a study's own directory by default, needed where several are joined.
         kinds: of the figures; the page holds them as `svg` whether or not they are kept as such.
+        models: of the figures, all by default; tables and text stay whole.
+        looks: rcParams of the figures; see `style.options`.
 
     Raises:
         UserError: nothing to show, directories that do not fit together, or an `out` that holds
@@ -40,16 +50,21 @@ def report(
         raise UserError("no directory is given; give the --out of a compare")
     if out is None and len(roots) > 1:
         raise UserError(f"{len(roots)} directories are joined; say with --out where to")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UserError(f"format {kind!r} is not known; choose from {', '.join(KINDS)}")
     own = out is None or (len(roots) == 1 and out.resolve() == roots[0].resolve())
     place = roots[0] if out is None else out
     if not own:
         _check_place(place)
     stored = join(roots)
     analysis = analyse(stored)
-    pictures = {
-        picture: render(picture.figure, picture.name, ("svg", *(k for k in kinds if k != "svg")))
-        for picture in figures(analysis)
-    }
+    drawn = ("svg", *(k for k in kinds if k != "svg"))
+    with style(looks):
+        pictures = {
+            picture: render(picture.figure, picture.name, drawn)
+            for picture in figures(analysis if models is None else only(analysis, models))
+        }
     text = page(analysis, {picture: files["svg"] for picture, files in pictures.items()})
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
@@ -67,11 +82,16 @@ def report(
 
 def _write_tables(place: Path, analysis: Analysis) -> None:
     stored = analysis.stored
-    for name, table in (("training", stored.training), ("attention", stored.attention)):
+    for name in ("training", "attention", "rises"):
+        table = getattr(stored, name)
         if len(table):  # so that the page can be made again where the cells are not
             write_text(place / f"{name}.csv", _csv(table))
     write_text(place / "summary.csv", _csv(analysis.summary))
     write_text(place / "table.md", markdown(analysis))
+    write_text(place / "table.tex", latex(analysis))
+    for name, table in (("pairs", pairs(analysis)), ("multiplier", multipliers(analysis))):
+        if len(table):
+            write_text(place / f"{name}.csv", _csv(table))
 
 
 def _write_sources(place: Path, stored: StoredStudy) -> None:

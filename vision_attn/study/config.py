@@ -240,7 +240,7 @@ class Study:
             parts += [f"{self.draws:,} draws", f"{self.seeds:,} seeds"]
             tries = f", and {self.tune:,} tries of each model and size" if self.tune else ""
             raise UserError(
-                f"the study has {cells:,} cells ({' x '.join(parts)}{tries}); wanted at most"
+                f"the study has {cells:,} runs ({' x '.join(parts)}{tries}); wanted at most"
                 f" {MOST_CELLS:,}"
             )
 

@@ -59,7 +59,9 @@ def execute(
         store.add_protocols(cell)
     keys = {c.key for c in done}
     todo = [c for c in plan.cells if c.key not in keys]
-    bars = display(console, len(plan.cells), len(done))
+    if done:
+        console.print(f"{len(done)} of {len(plan.cells)} runs were there already")
+    bars = display(console, plan.cells, len(done))
     if not todo:
         return 0
     options = {
@@ -116,6 +118,10 @@ def _run(
                 result = store.keep(cell, place, outcome)
                 failed += result.status != "ok"
                 bars.end(cell, result)
+    except KeyboardInterrupt:  # said at once: to end the processes may take a while
+        root = store.cells.parent
+        bars.tell_end(f"stopping; the same command goes on, `plot {root}` shows what is done")
+        raise
     finally:
         stop([*running, *idle])
     return failed

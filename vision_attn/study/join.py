@@ -85,7 +85,7 @@ def _join_results(parts: dict[str, pd.DataFrame]) -> pd.DataFrame:
                 if column not in _CLOCK and not alike:
                     cell = ", ".join(f"{k} {v}" for k, v in zip(RUN, key, strict=True))
                     raise UserError(
-                        f"{other} and {root} hold the same cell ({cell}) with {column} {a} and"
+                        f"{other} and {root} hold the same run ({cell}) with {column} {a} and"
                         f" {b}; join directories of one configuration"
                     )
     rows = [row for _, row in runs.values()]

@@ -107,7 +107,7 @@ def _results(root: Path, cells: Cells | None) -> pd.DataFrame:
     else:
         raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
     if not any(result.status == "ok" for result in results):
-        raise UserError(f"{root} holds no finished cell yet")
+        raise UserError(f"{root} holds no finished run yet")
     return pd.DataFrame(rows_of(results), columns=list(COLUMNS))
 
 
