@@ -20,8 +20,9 @@ from rich.console import Console
 
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.report.analysis import analyse
-from vision_attn.report.curves import against_size, multiplier, protocol_split
+from vision_attn.report.curves import against_size
 from vision_attn.report.looks import looks
+from vision_attn.report.pair import multiplier, protocol_split
 from vision_attn.report.panels import training_curves
 from vision_attn.report.style import render
 from vision_attn.report.tables import markdown

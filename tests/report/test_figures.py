@@ -17,7 +17,7 @@ from matplotlib.text import Annotation
 from torch.testing import assert_close
 
 from vision_attn.errors import UserError
-from vision_attn.report import curves, panels
+from vision_attn.report import curves, pair, panels
 from vision_attn.report.analysis import analyse
 from vision_attn.report.figures import draw, figures, only
 from vision_attn.report.looks import looks
@@ -139,7 +139,7 @@ TIMES = pd.DataFrame(
 def test_multiplier_marks_bounds() -> None:
     comparison = analysed(pairs(20, [0.5], [0.4])).comparison
     assert comparison is not None
-    figure = curves.multiplier(replace(comparison, multiplier=TIMES), LOOKS)
+    figure = pair.multiplier(replace(comparison, multiplier=TIMES), LOOKS)
     assert figure is not None
     (axes,) = figure.axes
     line = axes.lines[1]
@@ -164,7 +164,7 @@ def test_no_multiplier_of_bounds_alone() -> None:
     assert comparison is not None
     free = TIMES[:2].assign(low=0.0, high=np.inf)
     for made in (TIMES[:0], TIMES[:1], TIMES[2:], free):
-        assert curves.multiplier(replace(comparison, multiplier=made), LOOKS) is None
+        assert pair.multiplier(replace(comparison, multiplier=made), LOOKS) is None
 
 
 def test_parts_of_the_split_add_up_and_each_has_its_interval() -> None:
@@ -173,7 +173,7 @@ def test_parts_of_the_split_add_up_and_each_has_its_interval() -> None:
     rows += pairs(50, [0.6, 0.6], [0.5, 0.5], protocol="epochs")
     comparison = analysed(rows).comparison
     assert comparison is not None
-    figure = curves.protocol_split(comparison)
+    figure = pair.protocol_split(comparison)
     assert figure is not None
     (axes,) = figure.axes
     bars = [c for c in axes.containers if isinstance(c, BarContainer)]
@@ -188,7 +188,7 @@ def test_parts_of_the_split_add_up_and_each_has_its_interval() -> None:
     assert len(stems) == 3
     models = {look.colour for look in looks(["cnn", "vit", "linear", "local_vit"], {}).values()}
     assert not models & {to_hex(b.patches[0].get_facecolor()) for b in bars}
-    assert curves.protocol_split(replace(comparison, split=comparison.split[:0])) is None
+    assert pair.protocol_split(replace(comparison, split=comparison.split[:0])) is None
 
 
 def test_one_size_is_a_row_a_model() -> None:

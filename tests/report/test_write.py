@@ -256,3 +256,31 @@ def test_logs_and_measures_of_cells_are_averaged_and_kept(
     before = (tmp_path / "report.html").read_bytes()
     report(tmp_path)
     assert (tmp_path / "report.html").read_bytes() == before
+
+
+def test_plot_makes_figures_for_a_paper(tmp_path: Path) -> None:
+    root, out = stored(tmp_path / "one", UNEVEN), tmp_path / "out"
+    asked = ["--format", "pdf,png", "--width", "3.3", "--font", "8", "--dpi", "100"]
+    assert main(["plot", str(root), "--out", str(out), *asked, "--models", "vit"]) == 0
+    assert (out / "accuracy_vs_size.pdf").read_bytes().startswith(b"%PDF-")
+    assert plt.imread(out / "accuracy_vs_size.png").shape[1] == 330
+    assert not list(out.glob("*.svg"))
+    assert "<svg" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--format", "jpg"], "format 'jpg' is not known; choose from svg, png, pdf"),
+        (["--models", "cnn,vitt"], "model 'vitt' has no results; did you mean vit?"),
+        (["--width", "900"], "width is 900.0; wanted 2 to 30"),
+        (["--style", "none.mplstyle"], "style none.mplstyle is no file"),
+    ],
+)
+def test_a_wrong_option_of_plot_is_one_line(
+    asked: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plot", str(stored(tmp_path / "one", UNEVEN)), *asked]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vision_attn.errors import UserError
-from vision_attn.report import curves, panels
+from vision_attn.report import curves, pair, panels
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.looks import Look, looks
 from vision_attn.report.plotting import FEW, MANY, by_last
@@ -118,8 +118,8 @@ def only(analysis: Analysis, models: Sequence[str]) -> Analysis:
 def _canvas(analysis: Analysis) -> _Canvas:
     """The two models that are compared and the best of the others are emphasised."""
     order = by_last(analysis.main) or by_last(analysis.summary)
-    pair = analysis.comparison
-    first = [pair.first, pair.second] if pair else []
+    compared = analysis.comparison
+    first = [compared.first, compared.second] if compared else []
     strong = [*first, *(m for m in order if m not in first)][:MANY]
     return _Canvas(looks(analysis.archs, analysis.archs), strong, None)
 
@@ -176,7 +176,7 @@ def _multiplier(analysis: Analysis, how: _Canvas) -> Picture | None:
     if comparison is None:
         return None
     return _picture(
-        curves.multiplier(comparison, how.looks, ax=how.ax),
+        pair.multiplier(comparison, how.looks, ax=how.ax),
         "Data multiplier",
         f"How many times {comparison.first}'s images {comparison.second} needs for the same error;"
         " a bound where that error is reached at no size.",
@@ -192,7 +192,7 @@ def _protocol_split(analysis: Analysis, how: _Canvas) -> Picture | None:
     if comparison is None:
         return None
     return _picture(
-        curves.protocol_split(comparison, ax=how.ax),
+        pair.protocol_split(comparison, ax=how.ax),
         "What the protocol does",
         f"{comparison.first} minus {comparison.second} when both train for equal epochs, split into"
         " what is left under equal updates and what equal epochs add.",

@@ -185,11 +185,7 @@ def end_labels(
 ) -> bool:
     """Each name at the right of its curve's end, none over another; False where they do not fit.
 
-    Args:
-        axes: with all its curves, so that the range is known.
-        names: of the curves, as `in_figure` gives them.
-        ends: the last point of each, in data.
-        looks: of each.
+    The axes have all their curves, so that the range is known; `ends` are the last points, in data.
     """
     figure = axes.figure
     size = FontProperties(size=matplotlib.rcParams["legend.fontsize"]).get_size_in_points()
@@ -337,9 +333,7 @@ def _lines(figure: Figure, text: str) -> str:
 def note(summary: pd.DataFrame, strong: int) -> str:
     """How many draws a point stands for, and what bands, dots and hollow points mean.
 
-    Args:
-        summary: what is drawn.
-        strong: how many of its models have intervals.
+    `strong` is how many of the models have intervals.
     """
     counts = sorted(summary["count"].unique())
     span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

@@ -172,14 +172,16 @@ def _style_file(file: Path) -> dict[str, Any]:
         raise UserError(f"style {file} is no file; give a style file of matplotlib")
     log.addHandler(first)
     spread, log.propagate = log.propagate, False
+    rules: dict[str, Any] = {}
     try:
-        rules = matplotlib.rc_params_from_file(file, fail_on_error=True, use_default_template=False)
+        read = matplotlib.rc_params_from_file(file, fail_on_error=True, use_default_template=False)
     except (OSError, ValueError, KeyError) as e:
         first.words = first.words or " ".join(str(e).split())
-        rules = {}
+    else:
+        rules = {key: value for key, value in read.items() if key != "backend"}
     finally:
         log.propagate = spread
         log.removeHandler(first)
     if first.words:
         raise UserError(f"style {file} cannot be read: {first.words}")
-    return {key: value for key, value in rules.items() if key != "backend"}
+    return rules
