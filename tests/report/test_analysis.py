@@ -39,12 +39,20 @@ ARCHS = {"vit_small": "vit", "cnn_small": "cnn", "cnn_large": "cnn", "big": "vit
     ],
 )  # fmt: skip
 def test_the_pair_of_a_study(models: list[str], chosen: tuple[str, str] | None) -> None:
-    assert choose_pair(models, ARCHS) == chosen
+    assert choose_pair(models, ARCHS, {}) == chosen
 
 
 def test_a_name_alone_makes_no_attention() -> None:
     named = {"vit_but_no": "cnn", "plain": "vit"}
-    assert choose_pair(sorted(named), named) == ("vit_but_no", "plain")
+    assert choose_pair(sorted(named), named, {}) == ("vit_but_no", "plain")
+
+
+def test_a_vit_without_attention_is_not_the_attention_of_a_pair() -> None:
+    archs = {"a": "vit", "b": "vit", "cnn": "cnn"}
+    mixers = {"a": {"mixer": "none"}, "b": {"mixer": "attention"}}
+    assert choose_pair(["a", "b", "cnn"], archs, mixers) == ("cnn", "b")
+    assert choose_pair(["a", "b"], archs, mixers) == ("a", "b")
+    assert choose_pair(["a", "b"], archs, {}) == ("a", "b")
 
 
 def test_settings_stand_in_order_and_have_words() -> None:

@@ -139,7 +139,8 @@ def analyse(stored: StoredStudy) -> Analysis:
     settings = tuple(sorted((Setting(*kind) for kind in kinds), key=lambda s: s.rank))
     main = settings[0]
     models = sorted(main.of(summary)["model"].unique())
-    pair = choose_pair(models, archs)
+    args = {str(m): a for study in stored.studies.values() for m, a in study["args"].items()}
+    pair = choose_pair(models, archs, args)
     comparisons = {s: _against(results, s, pair[0] if pair else None) for s in settings}
     laws, refused = _laws(select(results, *main), models)
     log = stored.training
@@ -157,17 +158,20 @@ def analyse(stored: StoredStudy) -> Analysis:
     )
 
 
-def choose_pair(models: list[str], archs: Mapping[str, str]) -> tuple[str, str] | None:
+def choose_pair(
+    models: list[str], archs: Mapping[str, str], args: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, str] | None:
     """The two models that the study is about: the CNN and the attention classifier.
 
-    `cnn` and `vit` where they are there, else the first of each kind, else the first two.
+    `cnn` and `vit` where they are there, else the first of each kind, else the first two. A label
+    is of a kind by the model that it stands for and by its arguments.
     """
     if len(models) < 2:
         return None
 
     def distance(model: str, name: str, attending: bool) -> tuple[Any, ...]:
         arch = archs.get(model, model)
-        return model != name, arch != name, attends(arch) is not attending, model
+        return model != name, arch != name, attends(arch, args.get(model)) is not attending, model
 
     first = min(models, key=lambda m: distance(m, "cnn", False))
     rest = [m for m in models if m != first]
