@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from vision_attn.compare.defaults import follow_images, large_attention, patch_for, start_args
 
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
-from vision_attn.compare import defaults
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
+from vision_attn.study import defaults
 from vision_attn.study.cells import plan
 from vision_attn.study.config import Study
+from vision_attn.study.defaults import follow_images, large_attention, patch_for, start_args
 
 WIDTH = {"embed_dim": 64, "depth": 4, "num_heads": 4}
 

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 import torch
-from vision_attn.compare.estimate import Estimate, estimate
-
 from vision_attn.compare import estimate as module
+
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.study.cells import Cell, plan
 from vision_attn.study.config import Budget, Study
+from vision_attn.study.estimate import Estimate, estimate
 
 VIT = {"patch_size": 2, "embed_dim": 24, "depth": 2, "num_heads": 3}
 
