@@ -107,6 +107,11 @@ def curve(
             at, low, high, where=list(many), color=look.colour, alpha=0.15, lw=0
         )
         mark(band, name, look.colour)
+        beside = np.concatenate([[False], many, [False]])
+        alone = many & ~beside[:-2] & ~beside[2:]  # a band needs two
+        if alone.any():
+            bar = axes.vlines(at[alone], low[alone], high[alone], color=look.colour, alpha=0.5)
+            mark(bar, name, look.colour)
         draws(axes, at, rows, measure, look, name)
     points(axes, at, y, rows, look, name, said(rows, measure, unit), strong=strong)
 
