@@ -107,6 +107,11 @@ def curve(
             at, low, high, where=list(many), color=look.colour, alpha=0.15, lw=0
         )
         mark(band, name, look.colour)
+        beside = np.concatenate([[False], many, [False]])
+        alone = many & ~beside[:-2] & ~beside[2:]  # a band needs two
+        if alone.any():
+            bar = axes.vlines(at[alone], low[alone], high[alone], color=look.colour, alpha=0.5)
+            mark(bar, name, look.colour)
         draws(axes, at, rows, measure, look, name)
     points(axes, at, y, rows, look, name, said(rows, measure, unit), strong=strong)
 
@@ -183,10 +188,7 @@ _ROOM = 0.36
 def end_labels(
     axes: Axes, names: Sequence[str], ends: Sequence[tuple[float, float]], looks: Sequence[Look]
 ) -> bool:
-    """Each name at the right of its curve's end, none over another; False where they do not fit.
-
-    The axes have all their curves, so that the range is known; `ends` are the last points, in data.
-    """
+    """Each name at the right of its curve's end, none over another; False where they do not fit."""
     figure = axes.figure
     size = FontProperties(size=matplotlib.rcParams["legend.fontsize"]).get_size_in_points()
     step = 1.25 * size / 72 / (axes.bbox.height / figure.dpi)
@@ -331,10 +333,7 @@ def _lines(figure: Figure, text: str) -> str:
 
 
 def note(summary: pd.DataFrame, strong: int) -> str:
-    """How many draws a point stands for, and what bands, dots and hollow points mean.
-
-    `strong` is how many of the models have intervals.
-    """
+    """How many draws a point stands for, and what bands, dots and hollow points mean."""
     counts = sorted(summary["count"].unique())
     span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     note = f"mean of {span} draw{'s' * (counts != [1])}"
