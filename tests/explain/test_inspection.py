@@ -13,7 +13,7 @@ from vision_attn.errors import UserError
 from vision_attn.explain import attention_maps, attention_rollout
 from vision_attn.explain.inspection import token_at
 from vision_attn.explain.observe import Heads
-from vision_attn.ops.neighborhood import neighborhood_mask
+from vision_attn.ops.masks import neighborhood_mask
 
 
 def heads(**options: Any) -> Heads:

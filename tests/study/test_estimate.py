@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 import torch
-from vision_attn.compare import estimate as module
 
 from vision_attn.data.sources import DataConfig, Source, load
+from vision_attn.study import estimate as module
 from vision_attn.study.cells import Cell, plan
 from vision_attn.study.config import Budget, Study
 from vision_attn.study.estimate import Estimate, estimate
