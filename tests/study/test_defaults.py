@@ -58,7 +58,7 @@ def test_case_fh_1_args_and_sizes_follow_a_folder() -> None:
     assert follow_images(study, photos(64)) == (study, None)
     cells = plan(Study(draws=2), photos(32)).cells
     assert {c.config.size for c in cells} == {20, 50, 100, 200, 271}
-    assert {c.config.args["patch_size"] for c in cells if c.label == "vit"} == {4}
+    assert {c.config.args["patch_size"] for c in cells if c.arm.label == "vit"} == {4}
 
 
 def test_case_fh_1_sizes_are_balanced_in_every_draw_and_not_nearly_all() -> None:
@@ -100,7 +100,7 @@ def test_case_fh_1_one_argument_keeps_the_other_defaults(argv: str, args: Any) -
     assert study.args == args
     assert study.sizes is None
     if args is not None and study.data.root:
-        assert plan(study, photos(64)).args["vit"] == {**args["vit"], "patch_size": 8}
+        assert plan(study, photos(64)).arms["vit"].args == {**args["vit"], "patch_size": 8}
 
 
 def test_case_fh_1_print_config_leaves_it_open(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,9 +148,9 @@ def test_case_fh_8_the_label_stands_in_study_yaml_and_may_change(tmp_path: Path)
     source = photos()
     study, _ = follow_images(Study(models=["linear"], draws=1, sizes=[20]), source)
     store = Store(tmp_path / "out")
-    with store.open(study, plan(study, source), source):
+    with store.open(plan(study, source)):
         pass
     assert "label: pets" in (tmp_path / "out/study.yaml").read_text(encoding="utf-8")
     other = replace(source, label="cats and dogs")
-    store.check(study, plan(study, other), other)
+    store.check(plan(study, other))
     assert [c.key for c in plan(study, other).cells] == [c.key for c in plan(study, source).cells]
