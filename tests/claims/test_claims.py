@@ -255,14 +255,14 @@ def test_other_images_join_the_self_weight(tmp_path: Path) -> None:
             for i in range(count):
                 pixels = np.random.default_rng(i).integers(0, 255, (12, 16, 3), np.uint8)
                 Image.fromarray(pixels).save(place / f"{i}.png")
-    source = load(DataConfig(name="folder", root=str(tmp_path)))
+    source = load(DataConfig(name="folder", root=str(tmp_path), label="insects"))
     models = Models(source, TINY, CPU)
     assert (models.patch, models.tokens) == (2, 48)
     from vision_attn.claims.self_weight import measure_self
 
     digits = Models(load(DataConfig()), TINY, CPU)
     claim = measure_self([digits, models], TINY)
-    assert list(dict.fromkeys(claim.tables["heads"].raw["data"])) == ["digits", "folder"]
+    assert list(dict.fromkeys(claim.tables["heads"].raw["data"])) == ["digits", "insects"]
     assert len(claim.answers) == 4
     assert "(N = 48)" in claim.answers[2]
 

@@ -72,7 +72,8 @@ def test_every_file_is_there(finished: Path) -> None:
         ".lock", "study.yaml", "cells", "results.csv", "summary.csv", "table.md",
         "accuracy_vs_size.png", "accuracy_vs_size.svg", "gap_vs_size.png", "gap_vs_size.svg",
         "report.html", "training.csv", "error_loglog.png", "error_loglog.svg",
-        "training_curves.png", "training_curves.svg",  # and only bounds of the multiplier
+        "training_curves.png", "training_curves.svg", "table.tex", "pairs.csv", "multiplier.csv",
+        "rises.csv",  # and only bounds of the multiplier, so no figure of it
     }  # fmt: skip
     cells = sorted((finished / "cells").iterdir())
     assert [c.name.rsplit("-", 1)[0] for c in cells] == [f"{m}-n{n:06d}-d0-s0" for m, n in CELLS]
@@ -129,7 +130,9 @@ def test_a_second_start_runs_nothing(
     assert main(compare(finished, 2, checkpoint=True)) == 0
     assert tree(finished / "cells") == cells
     assert (finished / "results.csv").read_bytes() == results
-    assert "accuracy in %" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "4 of 4 runs were there already" in out
+    assert "report.html" in out
 
 
 def test_another_configuration_is_refused(

@@ -23,7 +23,8 @@ def test_short_numbers_and_no_minus_before_zero() -> None:
     ("row", "words", "cell"),
     [
         ((2.5, 2.0, 3.0, "", np.nan), "2.5 times (2 to 3)", "2.50 (2.00 to 3.00)"),
-        ((2.5, 2.0, np.inf, "", np.nan), "2.5 times (2 to beyond the data)", "2.50 (2.00 to inf)"),
+        ((2.5, 2.0, np.inf, "", np.nan), "2.5 times (2 to beyond the data)",
+         "2.50 (2.00 to beyond the data)"),
         ((2.5, 0.0, np.inf, "", np.nan), "2.5 times (not bounded by these draws)",
          "2.50 (not bounded)"),
         ((2.5, np.nan, np.nan, "", np.nan), "2.5 times", "2.50"),

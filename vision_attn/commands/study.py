@@ -233,7 +233,7 @@ def plot(about: str, args: Sequence[str]) -> int:
     parser.add_argument("--font", type=float | None, default=None, help="size of letters, points")
     parser.add_argument("--dpi", type=int | None, default=None, help="of png; 150 by default")
     parser.add_argument("--style", type=str | None, default=None, help="a matplotlib style file")
-    given = parse(parser, args)
+    given = parse(parser, _lists(args))
     from vision_attn.report.style import options
 
     figures = {
