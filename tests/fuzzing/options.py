@@ -24,9 +24,9 @@ STUDY: Table = DATA | {
          "[timm:vgg11]", "[timm:resnet17]", "{vit: 1}", "[vit"],
     ),
     "sizes": (
-        ["[20]", "[20, all]", "[50, 100]", "['30']"],
+        ["[20]", "[20, all]", "[50, 100]", "['30']", "null"],
         ["[]", "[0]", "[-1]", "[1.5]", "[20, 20]", "[all, all]", "[ALL]", "[020]", "[1:30]",
-         "['020']", "[7]", "[5000]", "null", "[null]", "[[20]]", "20 30", "[20", "[true]"],
+         "['020']", "[7]", "[5000]", "[null]", "[[20]]", "20 30", "[20", "[true]"],
     ),
     "draws": (["1", "3", "'2'"], [*LEAST_ONE, "1000000000"]),
     "seeds": (["1", "2"], [*LEAST_ONE, "1000000000"]),
@@ -118,6 +118,8 @@ TABLES: dict[str, Table] = {
     "explain": EXPLAIN,
     "plot": {},
 }
+WEIGHTS = ("validate", "test", "predict")
+"""Commands that want a checkpoint, so that no line of options alone is right."""
 MOSTLY = ["compare"] * 6 + ["budget", "fit", "fit", "explain", "diagnose", "plot"] + [*TABLES]
 
 BROKEN: list[bytes] = [
