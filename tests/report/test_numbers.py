@@ -29,6 +29,7 @@ def test_short_numbers_and_no_minus_before_zero() -> None:
          "2.50 (not bounded)"),
         ((2.5, np.nan, np.nan, "", np.nan), "2.5 times", "2.50"),
         ((np.nan, 1.0, np.inf, "> 4", 4.0), "more than 4 times", "> 4"),
+        ((np.nan, 1.0, np.inf, "> 1", 1.0), "more than 1 times", ""),
         ((np.nan, 0.0, 0.5, "< 0.5", 0.5), "less than 0.5 times", "< 0.5"),
     ],
 )  # fmt: skip

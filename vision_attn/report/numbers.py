@@ -106,9 +106,9 @@ def times(row: Any) -> str:
 
 
 def times_cell(row: Any) -> str:
-    """The same for a cell of a table."""
+    """The same for a cell of a table; at the end of the data a bound of 1 says nothing."""
     if row["bound"]:
-        return str(row["bound"])
+        return "" if row["limit"] == 1 else str(row["bound"])
     text = f"{row['multiplier']:.2f}"
     if unbounded(row):
         return f"{text} (not bounded)"
