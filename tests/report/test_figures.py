@@ -279,7 +279,9 @@ def test_figures_of_some_models_only() -> None:
 
 @pytest.mark.parametrize("data", [{"name": "digits"}, {"name": "folder", "label": "my_$pets"}])
 def test_figures_name_the_data(data: dict[str, str]) -> None:
-    stored = StoredStudy(table(pairs(20, [0.5], [0.4])), {"a": {"identity": {"data": data}}})
+    stored = StoredStudy(
+        table(pairs(20, [0.5], [0.4])), {"a": {"identity": {"data": data}, "args": {}}}
+    )
     wanted = in_figure(data.get("label", data["name"]))
     drawn = figures(analyse(stored))
     assert {p.figure.get_suptitle() for p in drawn} == {wanted}

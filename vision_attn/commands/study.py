@@ -122,7 +122,8 @@ def _lists(args: Sequence[str]) -> list[str]:
         if line[-2:-1] and line[-2] in LISTS and not arg.startswith("-"):
             text = line[-1].strip("[]")
             raise UserError(f"{line[-2]} takes one list: write {line[-2]} {text},{arg.strip(',')}")
-        short = line[-1:] in ([name] for name in LISTS) and not arg.startswith(("[", "-"))
+        word = arg == "null" or arg.startswith(("[", "-"))
+        short = line[-1:] in ([name] for name in LISTS) and not word
         line.append(f"[{arg}]" if short else arg)
     return line
 
