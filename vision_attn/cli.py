@@ -4,6 +4,7 @@ import argparse
 import atexit
 import gc
 import io
+import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -78,8 +79,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise  # of no file, so nothing that the user can mend
         return _refused(f"{e.filename}: {e.strerror}")
     except KeyboardInterrupt:
+        if argv is None:  # the process ends, and a second Ctrl-C may end it at once, in silence
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         atexit.register(gc.freeze)  # or the end looks through all that torch has loaded
         print("interrupted; what was finished is kept, start again to go on", file=sys.stderr)
+        if argv is None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         return 130
 
 
