@@ -79,7 +79,7 @@ def test_every_file_is_there(finished: Path) -> None:
     assert [c.name.rsplit("-", 1)[0] for c in cells] == [f"{m}-n{n:06d}-d0-s0" for m, n in CELLS]
     for cell in cells:
         names = {p.name for p in cell.iterdir()}
-        assert names == {"result.json", "metrics.csv", "last.ckpt"}
+        assert names == {"result.json", "metrics.csv", "last.ckpt", "test.npz"}
     for name in ("accuracy_vs_size", "gap_vs_size"):
         assert ElementTree.parse(finished / f"{name}.svg").getroot().tag.endswith("svg")
     assert (finished / "table.md").read_text() == markdown(analyse(read(finished)))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from vision_attn.errors import UserError
 from vision_attn.stats.intervals import interval_table
-from vision_attn.study.result import COLUMNS, RUN, Result, read_rows, rows_of
+from vision_attn.study.result import RUN, Result, columns_of, read_rows, rows_of
 from vision_attn.study.store import Store, read_log
 from vision_attn.study.study_file import check_study, read_study, read_yaml
 from vision_attn.texts import one_line, table_text
@@ -108,7 +108,8 @@ def _results(root: Path, cells: Cells | None) -> pd.DataFrame:
         raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
     if not any(result.status == "ok" for result in results):
         raise UserError(f"{root} holds no finished run yet")
-    return pd.DataFrame(rows_of(results), columns=list(COLUMNS))
+    rows = rows_of(results)
+    return pd.DataFrame(rows, columns=columns_of(rows))
 
 
 _TEXTS = ("model", "status", "protocol", "control", "augment")

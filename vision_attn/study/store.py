@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text, writing
 from vision_attn.study.cells import Cell, Plan
-from vision_attn.study.result import COLUMNS, Result, rows_of
+from vision_attn.study.result import Result, columns_of, rows_of
 from vision_attn.study.study_file import covers, identity, read_study, refuse_other, starts
 from vision_attn.texts import one_line, table_cell
 
@@ -178,9 +178,10 @@ class Store:
         """results.csv from the cells, and its rows."""
         rows = self.rows()
         text = io.StringIO()
-        table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        columns = columns_of(rows)
+        table = csv.DictWriter(text, columns, lineterminator="\n")
         table.writeheader()
-        table.writerows({k: table_cell(r.get(k)) for k in COLUMNS} for r in rows)
+        table.writerows({k: table_cell(r.get(k)) for k in columns} for r in rows)
         write_text(self.root / "results.csv", text.getvalue())
         return rows
 
