@@ -148,8 +148,7 @@ def test_case_fh_8_the_label_stands_in_study_yaml_and_may_change(tmp_path: Path)
     source = photos()
     study, _ = follow_images(Study(models=["linear"], draws=1, sizes=[20]), source)
     store = Store(tmp_path / "out")
-    with store.open(plan(study, source)):
-        pass
+    store.open(plan(study, source))
     assert "label: pets" in (tmp_path / "out/study.yaml").read_text(encoding="utf-8")
     other = replace(source, label="cats and dogs")
     store.check(plan(study, other))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vision_attn.commands.arguments import (
     command_parser,
@@ -41,6 +41,16 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
         type=int | None,
         default=None,
         help="processes; null is one a core, or one where there is a GPU",
+    )
+    parser.add_argument(
+        "--runner", type=Literal["local", "ray"], default="local", help="what runs the cells"
+    )
+    parser.add_argument(
+        "--ray.address", type=str | None, default=None,
+        help="of a Ray cluster, or auto; null starts one on this machine",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ray.gpus_per_cell", type=float, default=0.0, help="share of a GPU that a run takes"
     )
     given = parser.instantiate_classes(parse(parser, _written_out(parser, args)))
     fields = Study.__dataclass_fields__
@@ -115,7 +125,7 @@ def _model_args(args: Sequence[str]) -> tuple[list[str], list[tuple[str, str, An
 def _lists(args: Sequence[str]) -> list[str]:
     """`--models vit,cnn` is short for `--models [vit,cnn]`, and so it is for sizes and controls."""
     line: list[str] = []
-    for arg in args:
+    for arg in _draws(args):
         for name in LISTS:
             if arg.startswith(f"{name}="):
                 line, arg = [*line, name], arg.removeprefix(f"{name}=")
@@ -126,6 +136,19 @@ def _lists(args: Sequence[str]) -> list[str]:
         short = line[-1:] in ([name] for name in LISTS) and not word
         line.append(f"[{arg}]" if short else arg)
     return line
+
+
+def _draws(args: Sequence[str]) -> list[str]:
+    """`--draws 3-5` is short for `--first_draw 3 --draws 3`."""
+    text = re.sub(r"(^|\0)--draws[=\0](\d+)-(\d+)(?=\0|$)", _range, "\0".join(args))
+    return text.split("\0") if args else []
+
+
+def _range(found: "re.Match[str]") -> str:
+    first, last = int(found[2]), int(found[3])
+    if last < first:
+        raise UserError(f"--draws {first}-{last}: the last draw is before the first")
+    return f"{found[1]}--first_draw={first}\0--draws={last - first + 1}"
 
 
 def _flow(value: Any) -> str:
@@ -156,7 +179,7 @@ def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
     from vision_attn.study.config import most_processes
     from vision_attn.study.estimate import estimate
-    from vision_attn.study.execute import default_workers, execute
+    from vision_attn.study.execute import default_workers, execute, local
     from vision_attn.study.store import Store
     from vision_attn.study.tune import tune
     from vision_attn.training.run import check_precision
@@ -170,19 +193,24 @@ def compare(about: str, args: Sequence[str]) -> int:
     made = _ready(study, console)
     study = made.study
     workers = given.workers or default_workers(study.threads)
-    run = partial(execute, workers=workers, console=console)
-    with store.open(made):
-        _show_costs(console, made.arms.values())
-        todo = [c for c in made.cells if not (store.cells / c.key).exists()]
-        if expected := estimate(todo, made.source, workers, study.threads, study.tune):
-            console.print(expected.line(made.source, study.draws), soft_wrap=True)
-        if study.tune:
-            console.print(f"{study.tune} tries for each model and size, on validation images")
-            made = tune(made, store, partial(run, tries=True))
-        failed = run(made, store)
-        rows = store.write_results()
-        if any(r["status"] == "ok" for r in rows):
-            _report(console, store.root, store.root)
+    start = local(workers, study.threads)
+    if given.runner == "ray":
+        from vision_attn.study.ray_runner import on_ray
+
+        start = on_ray(study.threads, **vars(given.ray))
+    run = partial(execute, start=start, console=console)
+    store.open(made)
+    _show_costs(console, made.arms.values())
+    todo = [c for c in made.cells if not (store.cells / c.key).exists()]
+    if expected := estimate(todo, made.source, workers, study.threads, study.tune):
+        console.print(expected.line(made.source, study.draws), soft_wrap=True)
+    if study.tune:
+        console.print(f"{study.tune} tries for each model and size, on validation images")
+        made = tune(made, store, partial(run, tries=True))
+    failed = run(made, store)
+    rows = store.write_results()
+    if any(r["status"] == "ok" for r in rows):
+        _report(console, store.root, store.root)
     if failed:
         console.print(
             f"{failed} of {len(made.cells)} runs failed; {store.root / 'results.csv'} says why, and"

@@ -101,10 +101,10 @@ def plan(study: Study, source: Source) -> Plan:
         study.augment.check_batch(min(study.batch_size, sizes[-1]))
     if len(set(sizes)) < len(sizes):
         raise UserError(f"sizes {study.sizes} name the same number of images twice")
-    axes = product(range(study.draws), sizes, range(study.seeds), arms.values(), study.controls)
+    draws = range(study.first_draw, study.first_draw + study.draws)
+    axes = product(draws, sizes, range(study.seeds), arms.values(), study.controls)
     subsets = {
-        (draw, size): _deal(study, source, draw, size).hash
-        for draw, size in product(range(study.draws), sizes)
+        (draw, size): _deal(study, source, draw, size).hash for draw, size in product(draws, sizes)
     }
     cells = []
     for draw, size, seed, arm, control in axes:

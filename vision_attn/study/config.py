@@ -124,6 +124,8 @@ class Study:
         sizes: numbers of training images; `all` is every image outside validation; null is 20, 50,
             100, 200 ... up to that.
         draws: how many subsets of each size.
+        first_draw: number of the first, so that several machines can divide a study; `--draws 3-5`
+            is short for `--first_draw 3 --draws 3`.
         seeds: how many initialisations of each draw.
         budget: how long a model trains.
         batch_size: images an update, no more than the subset has.
@@ -147,6 +149,7 @@ class Study:
     match_to: str | dict[str, str] | None = None
     sizes: list[int | Literal["all"]] | None = None
     draws: int = 3
+    first_draw: int = 0
     seeds: int = 1
     budget: Budget = field(default_factory=Budget)
     batch_size: int = 64
@@ -198,6 +201,8 @@ class Study:
             if value < 1 or (most is not None and value > most):
                 wanted = "1 or more" if most is None else f"1 to {most:,}"
                 raise UserError(f"{name} is {value}; wanted {wanted}")
+        if self.first_draw < 0:
+            raise UserError(f"first_draw is {self.first_draw}; wanted 0 or more")
         if self.tune < 0:
             raise UserError(f"tune is {self.tune}; wanted 0 or more tries")
         self.budget.check()

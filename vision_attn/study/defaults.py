@@ -97,7 +97,7 @@ def _sizes(study: Study, source: Source) -> list[Any]:
         return [20, 50, 100, 200, 400, "all"]
     classes = len(source.classes)
     whole = largest = len(source.train_labels)
-    for draw in range(study.draws):
+    for draw in range(study.first_draw + study.draws):
         pool = subset(
             source.train_labels,
             name=source.name,

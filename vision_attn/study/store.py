@@ -6,8 +6,7 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +16,7 @@ from unicodedata import normalize
 import pandas as pd
 import torch
 import yaml
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text, writing
@@ -26,7 +25,7 @@ from vision_attn.study.result import Result, columns_of, rows_of
 from vision_attn.study.study_file import covers, identity, read_study, refuse_other, starts
 from vision_attn.texts import one_line, table_cell
 
-__all__ = ["Store", "read_log"]
+__all__ = ["Claim", "Store", "read_log"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class Store:
         """Raise UserError where the directory holds another configuration, or no study at all."""
         stored = read_study(self.root)
         try:
-            empty = stored or not self.root.exists() or not any(self.root.iterdir())
+            empty = stored or not self.root.exists() or self._begun()
         except OSError:
             empty = False
         if not empty:
@@ -61,22 +60,36 @@ class Store:
                     " of letters, which some file systems ignore; rename one of them"
                 )
 
-    @contextmanager
-    def open(self, plan: Plan) -> Iterator[None]:
-        """Lock the directory for this process, write study.yaml, remove what a crash left."""
+    def _begun(self) -> bool:
+        """Whether the directory is empty, or another process is about to write study.yaml."""
+        entries = {p.name for p in self.root.iterdir()}
+        return entries <= {".lock", "cells"} and not _entries(self.cells)
+
+    def open(self, plan: Plan) -> None:
+        """Write study.yaml, and remove what a crash left.
+
+        Several processes may work in one directory, also on several machines that share it: each
+        takes cells by `claim`.
+
+        Raises:
+            UserError: the directory holds another study, or cannot be written.
+        """
         self.check(plan)
         with writing(self.cells):
             self.cells.mkdir(parents=True, exist_ok=True)
         with writing(self.root / ".lock"):
             try:
-                lock = FileLock(self.root / ".lock", timeout=0).acquire()
+                lock = FileLock(self.root / ".lock", timeout=60).acquire()
             except Timeout as e:
-                raise UserError(f"another process is working in {self.root}") from e
+                raise UserError(f"another process is writing {self.root / 'study.yaml'}") from e
         with lock:
+            self.check(plan)
             with writing(self.cells):
                 for cells in (self.cells, self.root / "tuning" / "cells"):
                     for partial in cells.glob(".tmp-*"):
-                        _remove(partial)
+                        if claim := _claim(cells, partial.name.removeprefix(".tmp-")):
+                            _remove(partial)
+                            claim.release()
             stored = read_study(self.root) or {"args": {}}
             text = identity(plan)
             text["args"] = stored["args"] | text["args"]
@@ -95,7 +108,10 @@ class Store:
             }
             text["machine"] = _machine()
             write_text(self.root / "study.yaml", yaml.safe_dump(text, sort_keys=False))
-            yield
+
+    def claim(self, key: str) -> "Claim | None":
+        """The right to a cell's (or a file's) name; None where another process has it."""
+        return _claim(self.cells, key)
 
     def result(self, cell: Cell, *, test: bool = True) -> Result | None:
         """The stored result of a cell; None where there is none.
@@ -213,6 +229,31 @@ def _entries(cells: Path) -> list[Path]:
         return []
     except OSError as e:
         raise UserError(f"{cells} cannot be read: {e.strerror}") from e
+
+
+class Claim:
+    """A name in a study's directory that no other process uses until `release`, or until this
+    process ends.
+    """
+
+    def __init__(self, file: Path, lock: BaseFileLock) -> None:
+        self._file, self._lock = file, lock
+
+    def release(self) -> None:
+        """Give the name back."""
+        self._file.unlink(missing_ok=True)
+        self._lock.release()
+
+
+def _claim(cells: Path, key: str) -> Claim | None:
+    file = cells / f".lock-{key}"
+    lock = FileLock(file, timeout=0)
+    with writing(file):
+        try:
+            lock.acquire()
+        except Timeout:
+            return None
+    return Claim(file, lock)
 
 
 def _remove(path: Path) -> None:
