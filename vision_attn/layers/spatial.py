@@ -18,7 +18,7 @@ from vision_attn.errors import UserError
 from vision_attn.layers.base import check_heads, check_scale
 from vision_attn.layers.modes import in_eval
 from vision_attn.ops.attention import attend
-from vision_attn.ops.checks import check_arguments, check_flag, check_real, check_whole
+from vision_attn.ops.checks import check_choice, check_flag, check_real, check_whole
 from vision_attn.ops.names import plain_names
 from vision_attn.ops.tokens import image_to_pixels, pixels_to_image
 
@@ -130,13 +130,14 @@ class SelfAttention2d(nn.Module):
         **changes: Unpack[KindOptions],
     ) -> None:
         super().__init__()
-        check_arguments(self, changes)
         check_whole(dim=dim)
         check_real(0, 1, attn_drop=attn_drop)
         check_real(-math.inf, init_values=init_values)
         check_scale(changes.get("scale"))
         check_flag(pool=pool, spectral_norm=spectral_norm, fused=fused)
-        preset = KINDS[_known("kind", kind, tuple(KINDS))]
+        check_choice(KINDS, kind=kind)
+        check_choice(("softmax", "dot"), score=score)
+        preset = KINDS[kind]
         own: KindOptions = {
             "num_heads": preset.num_heads,
             "qk_dim": max(1, dim // preset.qk_ratio),
@@ -147,7 +148,7 @@ class SelfAttention2d(nn.Module):
         }
         setting: Any = own | {k: v for k, v in changes.items() if v is not None}
         self.dim, self.kind, self.pool, self.fused = dim, kind, pool, fused
-        self.score = _known("score", score, ("softmax", "dot"))
+        self.score = score
         self.num_heads, self.scale = setting["num_heads"], setting["scale"]
         head_dim = check_heads(setting["qk_dim"], self.num_heads, "qk_dim")
         check_heads(setting["v_dim"], self.num_heads, "v_dim")
@@ -159,14 +160,14 @@ class SelfAttention2d(nn.Module):
         self.k = wrap(nn.Conv2d(dim, qk, 1, bias=bias))
         self.v = wrap(nn.Conv2d(dim, width, 1, bias=bias))
         self.proj = wrap(nn.Conv2d(width, dim, 1, bias=bias))
-        gate_name = _known("gate", setting["gate"], ("gamma", "layer_scale", "norm"))
+        check_choice(("gamma", "layer_scale", "norm"), gate=setting["gate"])
         self.norm: nn.Module = nn.Identity()
         self.gamma = None
-        if gate_name == "norm":
+        if setting["gate"] == "norm":
             self.norm = nn.BatchNorm2d(dim)
             nn.init.constant_(self.norm.weight, init_values)
         else:
-            shape = () if gate_name == "gamma" else (dim, 1, 1)
+            shape = () if setting["gate"] == "gamma" else (dim, 1, 1)
             self.gamma = nn.Parameter(torch.full(shape, float(init_values)))
 
     @plain_names
@@ -332,9 +333,3 @@ def _proposal(model: nn.Module, img_size: int | tuple[int, int]) -> str:
 
 def _holds_convolution(module: nn.Module) -> bool:
     return any(isinstance(m, nn.Conv2d) for child in module.children() for m in child.modules())
-
-
-def _known(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(choices)}")
-    return value

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
 from vision_attn.ops.absent import hide, surely_finite
+from vision_attn.ops.checks import check_choice
 from vision_attn.ops.masks import causal_mask, pick, row_index
 from vision_attn.ops.names import plain_names
 
@@ -78,7 +79,7 @@ def attend(
     _check(q, k, mask, bias)
     if k.shape[-2] != v.shape[-2]:
         raise UserError(f"{k.shape[-2]} keys but {v.shape[-2]} values; each key needs one value")
-    check_score(score)
+    check_choice(get_args(Score), score=score)
     bias = _fit(bias, q)
     square = mask is None and bias is None and q.shape[-2] == k.shape[-2]
     lost = None
@@ -124,7 +125,7 @@ def attention_weights(
             these are computed. None is all.
     """
     _check(q, k, mask, bias)
-    check_score(score)
+    check_choice(get_args(Score), score=score)
     bias = _fit(bias, q)
     late = None
     if causal:
@@ -207,12 +208,6 @@ def _weights(
     if allowed is not None:
         w = w.masked_fill(~(allowed & alive), 0.0)
     return w.to(q.dtype)
-
-
-def check_score(score: str) -> None:
-    """A UserError unless it is one of `Score`."""
-    if score not in get_args(Score):
-        raise UserError(f"score={score!r} is not known; choose one of {', '.join(get_args(Score))}")
 
 
 def _products_are_faster(q: Tensor, k: Tensor) -> bool:
