@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.layers.tables import GridTables
+from vision_attn.layers.state import GridTables
 from vision_attn.ops.checks import check_choice
 from vision_attn.ops.masks import relative_index
 from vision_attn.ops.positions import resize_positions, resize_relative, rotary_2d, sincos_2d

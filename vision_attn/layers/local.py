@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
 from vision_attn.layers.base import AttentionOptions, HeadedAttention, check_tokens
-from vision_attn.layers.tables import GridTables
+from vision_attn.layers.state import GridTables
 from vision_attn.ops.checks import check_flag
 from vision_attn.ops.masks import (
     Pair,

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict, Unpack
 
 from vision_attn.errors import UserError
 from vision_attn.layers.base import check_heads, check_scale
-from vision_attn.layers.modes import in_eval
+from vision_attn.layers.state import in_eval
 from vision_attn.ops.attention import attend
 from vision_attn.ops.checks import check_choice, check_flag, check_real, check_whole
 from vision_attn.ops.names import plain_names
