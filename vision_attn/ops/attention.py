@@ -81,9 +81,7 @@ def attend(
         raise UserError(f"{k.shape[-2]} keys but {v.shape[-2]} values; each key needs one value")
     free = mask is None and bias is None
     kernel = fused and score == "softmax" and not (free and not causal and _faster_products(q, k))
-    if causal and not (
-        kernel and free and q.shape[-2] == k.shape[-2]
-    ):  # the kernel's own is square
+    if causal and not (kernel and free and q.shape[-2] == k.shape[-2]):  # the kernel counts so
         mask, causal = _and(mask, causal_mask(q.shape[-2], k.shape[-2], device=q.device)), False
     lost = None
     if (causal or mask is not None or bias is not None) and not surely_finite(q, k, v):
