@@ -18,6 +18,7 @@ from vision_attn.layers.attention import (
     SelfAttention,
 )
 from vision_attn.layers.block import EncoderBlock
+from vision_attn.layers.conv import AttentionConv2d
 from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
 from vision_attn.layers.spatial import SelfAttention2d
@@ -136,6 +137,7 @@ build = {
     "single": SelfAttention,
     "window": lambda **o: WindowAttention(12, 3, **o),
     "map": SelfAttention2d,
+    "conv": AttentionConv2d,
 }
 
 
@@ -147,7 +149,18 @@ build = {
         ("single", {"query_dim": 12}, "no argument 'query_dim'; use dim$"),
         ("map", {"in_channels": 12}, "no argument 'in_channels'; use dim$"),
         ("block", {"d_model": 12, "nhead": 3}, "no argument 'd_model'; use dim$"),
-        ("full block", {"dim_feedforward": 24}, "no argument 'dim_feedforward'; try"),
+        (
+            "full block",
+            {"dim_feedforward": 24},
+            "'dim_feedforward'; use mlp_ratio, the hidden width",
+        ),
+        ("full block", {"layer_norm_eps": 1e-5}, "'layer_norm_eps'; use norm_layer=partial"),
+        ("full block", {"head_dim": 4}, "'head_dim'; use num_heads, as a head is"),
+        (
+            "conv",
+            {"in_chans": 3, "out_channels": 4, "kernel_size": 3},
+            "in_chans'; use in_channels",
+        ),
         ("self", {"heads": 3}, "no argument 'heads'; use num_heads$"),
         ("self", {"dim_head": 4}, "'dim_head'; use num_heads, as a head is dim / num_heads wide"),
         ("self", {"dropout": 0.1}, "'dropout'; use attn_drop or proj_drop"),
