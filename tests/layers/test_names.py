@@ -235,6 +235,8 @@ def test_masks_that_mean_several_things_are_refused() -> None:
     x = torch.zeros(3, 9, 12)
     refuse(layer, x, torch.zeros(9, 9, 9), words=r"attn_mask has shape \(9, 9, 9\).*goes to mask")
     refuse(layer, x, torch.ones(9, 9, dtype=torch.long), words="attn_mask has dtype torch.int64")
+    for beside in ({"key_mask": x[..., 0] == 0}, {"attn_mask": torch.ones(9, 9) > 0}):
+        refuse(layer, x, mask=x @ x.mT, **beside, words="mask has dtype torch.float32.*use bias")
     refuse(layer, x, x, x, words="takes its tokens once, for query, key and value use MultiHeadAtt")
 
 
