@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -10,12 +10,20 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
-from vision_attn.ops.attention import Score, attend, attention_weights, check_score
+from vision_attn.ops.attention import (
+    AttendOptions,
+    Pairs,
+    Score,
+    attend,
+    attention_weights,
+    check_score,
+)
 from vision_attn.ops.checks import LARGEST, check_arguments, check_flag, check_real, check_whole
+from vision_attn.ops.positions import rotate
 
-__all__ = ["DEFAULTS", "AttentionOptions", "HeadOptions", "HeadedAttention", "PerHeadLinear",
-           "check_heads", "check_scale", "merge_masks", "per_head", "projection_layer",
-           "split_heads", "used_tokens"]  # fmt: skip
+__all__ = ["DEFAULTS", "AttentionOptions", "Beside", "HeadOptions", "HeadedAttention",
+           "PerHeadLinear", "check_heads", "check_scale", "check_tokens", "merge_masks", "per_head",
+           "projection_layer", "split_heads", "torch_masks", "used_tokens"]  # fmt: skip
 
 
 def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
@@ -30,6 +38,60 @@ def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
             f" try num_heads {' or '.join(map(str, near))}"
         )
     return dim // num_heads
+
+
+def check_tokens(x: Tensor, dim: int, name: str = "tokens", width: str = "dim") -> None:
+    """A UserError unless x is (B, N, D), D the `dim`; for a map it names the layer for maps."""
+    if x.ndim == 3 and x.shape[-1] == dim:
+        return
+    shape = tuple(x.shape)
+    what = f"{name} of shape {shape}"
+    if x.ndim == 4:
+        last = shape[-1] == dim != shape[1]
+        raise UserError(
+            f"got a map {shape}, wanted tokens (B, N, {dim}): "
+            + ("its channels are last, so use x.flatten(1, 2)" if last else
+               f"for maps (B, C, h, w) use SelfAttention2d({shape[1]}), or x.flatten(2).mT")
+        )  # fmt: skip
+    if x.ndim == 2:
+        raise UserError(f"{what} have no batch, wanted (B, N, {dim}); use x[None]")
+    raise UserError(
+        f"tokens have width {shape[-1] if shape else 0}, but this layer has {width} {dim};"
+        f" wanted (B, N, {dim}), got {name} of shape {shape}"
+    )
+
+
+def torch_masks(
+    attn_mask: Tensor | None, is_causal: bool, mask: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Mask and bias of pairs together with `attn_mask`, which has torch's and timm's meaning.
+
+    As in `F.scaled_dot_product_attention` and timm's `Attention`: bool True = may attend, floats
+    are added to the scores; (Nq, Nk) or (B, H, Nq, Nk), each axis may be 1.
+
+    Raises:
+        UserError: another dtype or shape; tensors in the place of masks, as (query, key, value).
+    """
+    if not isinstance(is_causal, bool):
+        raise UserError(
+            f"is_causal is a {type(is_causal).__name__}, wanted true or false; self-attention takes"
+            " its tokens once, for query, key and value use MultiHeadAttention"
+        )
+    if attn_mask is None:
+        return mask, bias
+    if attn_mask.ndim not in (2, 4) and not (attn_mask.ndim == 3 and attn_mask.shape[0] == 1):
+        raise UserError(
+            f"attn_mask has shape {tuple(attn_mask.shape)}, wanted (Nq, Nk) or (B, H, Nq, Nk); one"
+            " of (B, Nq, Nk) goes to mask, True = may attend, or to bias, added to the scores"
+        )
+    if attn_mask.dtype == torch.bool:
+        return (attn_mask if mask is None else attn_mask & per_head(mask)), bias
+    if not attn_mask.is_floating_point():
+        raise UserError(
+            f"attn_mask has dtype {attn_mask.dtype}, wanted torch.bool with True = may attend, or"
+            " floats to add to the scores"
+        )
+    return mask, (attn_mask if bias is None else attn_mask + per_head(bias))
 
 
 def check_scale(scale: float | None) -> None:
@@ -133,6 +195,17 @@ DEFAULTS: AttentionOptions = {
 }
 
 
+class Beside(TypedDict, total=False):
+    """What a layer takes beside its tokens, for type checkers; `MultiHeadSelfAttention` tells."""
+
+    mask: Tensor | None
+    key_mask: Tensor | None
+    bias: Tensor | None
+    causal: bool
+    weight_heads: Sequence[int] | None
+    weight_queries: Sequence[int] | None
+
+
 class HeadedAttention(nn.Module):
     """From queries, keys and values of heads to the output; a subclass says who attends to whom.
 
@@ -147,6 +220,7 @@ class HeadedAttention(nn.Module):
             named, or one out of its range.
     """
 
+    qkv: nn.Module  # of the subclasses for self-attention
     registers: Tensor | None
     observer: Callable[..., None] | None = None
     """Called, by keyword, with the arguments and the result of `attend`: q, k, v, y, mask, bias,
@@ -188,9 +262,17 @@ class HeadedAttention(nn.Module):
             shape = (2, num_heads, self.num_registers, self.head_dim)
             self.registers = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=0.02))
 
-    def split_heads(self, x: Tensor) -> Tensor:
-        """(B, N, D) -> (B, H, N, K)."""
-        return x.reshape(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
+    def project(self, x: Tensor, rotary: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of self-attention: (B, N, D) -> three times (B, H, N, K)."""
+        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
+        q, k = self.q_norm(q), self.k_norm(k)
+        return (q, k, v) if rotary is None else (rotate(q, rotary), rotate(k, rotary), v)
+
+    @property
+    def how(self) -> AttendOptions:
+        """How this layer calls `attend`, dropout while training only."""
+        drop = self.attn_drop.p if self.training else 0.0
+        return {"scale": self.scale, "score": self.score, "dropout_p": drop, "fused": self.fused}
 
     def mix(
         self,
@@ -207,6 +289,11 @@ class HeadedAttention(nn.Module):
         weight_queries: Sequence[int] | None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(B, H, Nq, K), (B, H, Nk, K) twice, after the norms -> (B, Nq, D), and the weights."""
+        if not return_weights and (weight_heads is not None or weight_queries is not None):
+            raise UserError(
+                "weight_heads and weight_queries choose among the weights;"
+                " give return_weights=True with them"
+            )
         allowed, added = merge_masks(mask, key_mask), per_head(bias)
         if self.registers is not None:  # in front, so that causal still ends at the last key
             own_k, own_v = self.registers.to(k.dtype).expand(k.shape[0], -1, -1, -1, -1).unbind(1)
@@ -214,43 +301,24 @@ class HeadedAttention(nn.Module):
                 _pad_keys(t, k.shape[-2], self.num_registers) for t in (allowed, added)
             )
             k, v = torch.cat((self.k_norm(own_k), k), -2), torch.cat((own_v, v), -2)
-        y = attend(
-            q,
-            k,
-            v,
-            mask=allowed,
-            bias=added,
-            causal=causal,
-            scale=self.scale,
-            score=self.score,
-            dropout_p=self.attn_drop.p if self.training else 0.0,
-            fused=self.fused,
-        )
+        pairs: Pairs = {"mask": allowed, "bias": added, "causal": causal}
+        y = attend(q, k, v, **pairs, **self.how)
         if self.observer is not None:
-            self.observer(q=q, k=k, v=v, y=y, mask=allowed, bias=added, causal=causal)
-        y = y.transpose(1, 2).reshape(q.shape[0], q.shape[2], self.dim)
-        y = self.proj_drop(self.proj(y))
+            self.observer(q=q, k=k, v=v, y=y, **pairs)
+        y = self.proj_drop(self.proj(y.transpose(1, 2).flatten(2)))
         if not return_weights:
-            if weight_heads is not None or weight_queries is not None:
-                raise UserError(
-                    "weight_heads and weight_queries choose among the weights;"
-                    " give return_weights=True with them"
-                )
             return y
         w = attention_weights(
-            q,
-            k,
-            mask=allowed,
-            bias=added,
-            causal=causal,
-            scale=self.scale,
-            score=self.score,
-            heads=weight_heads,
+            q, k, **pairs, scale=self.scale, score=self.score, heads=weight_heads,
             queries=weight_queries,
-        )
+        )  # fmt: skip
         return y, w
 
 
+@overload
+def per_head(t: Tensor) -> Tensor: ...
+@overload
+def per_head(t: None) -> None: ...
 def per_head(t: Tensor | None) -> Tensor | None:
     """(N, N), (B, N, N) or (B, H, N, N) to something that broadcasts to (B, H, N, N)."""
     return t[:, None] if t is not None and t.ndim == 3 else t

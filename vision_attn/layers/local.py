@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
-from vision_attn.layers.base import AttentionOptions, HeadedAttention, split_heads
+from vision_attn.layers.base import AttentionOptions, HeadedAttention, check_tokens
 from vision_attn.layers.tables import GridTables
 from vision_attn.ops.masks import (
     Pair,
@@ -22,8 +22,8 @@ from vision_attn.ops.masks import (
     relative_index,
     window_mask,
 )
+from vision_attn.ops.names import plain_names
 from vision_attn.ops.neighborhood import neighborhood_attend
-from vision_attn.ops.positions import rotate
 from vision_attn.ops.windows import window_attend
 
 __all__ = ["LocalAttention", "NeighborhoodAttention", "WindowAttention"]
@@ -39,7 +39,6 @@ class LocalAttention(GridTables, HeadedAttention):
     """
 
     on_grid = True  # forward takes grid_size
-    qkv: nn.Module
     relative_position_bias_table: Tensor | None
     dilation: Pair = (1, 1)
 
@@ -60,20 +59,20 @@ class LocalAttention(GridTables, HeadedAttention):
             self.relative_position_bias_table = nn.Parameter(torch.empty(shape))
             nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
+    @plain_names
     def forward(
         self, x: Tensor, grid_size: tuple[int, int], *, rotary: Tensor | None = None
     ) -> Tensor:
         """(B, h*w, D) -> (B, h*w, D), grid_size (h, w); rotary as in `MultiHeadSelfAttention`."""
         h, w = grid_size
+        if x.ndim == 4 or x.ndim == 2:
+            check_tokens(x, self.dim)
         if x.ndim != 3 or x.shape[-1] != self.dim or x.shape[1] != h * w or min(h, w) < 1:
             raise UserError(
                 f"tokens have shape {tuple(x.shape)}, but dim {self.dim} and grid_size {h} x {w}"
                 f" want (B, {h * w}, {self.dim})"
             )
-        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
-        q, k = self.q_norm(q), self.k_norm(k)
-        if rotary is not None:
-            q, k = rotate(q, rotary), rotate(k, rotary)
+        q, k, v = self.project(x, rotary)
         y = self._near(q, k, v, (h, w))
         if self.observer is not None:
             self.observer(q=q, k=k, v=v, y=y, grid_size=(h, w))
@@ -121,6 +120,7 @@ class WindowAttention(LocalAttention):
             that do not fill the grid.
     """
 
+    @plain_names
     def __init__(
         self,
         dim: int,
@@ -145,18 +145,9 @@ class WindowAttention(LocalAttention):
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
         return window_attend(
-            q,
-            k,
-            v,
-            grid_size,
-            self.window_size,
-            shift_size=self.shift_size,
-            bias_table=self.relative_position_bias_table,
-            scale=self.scale,
-            score=self.score,
-            dropout_p=self.attn_drop.p if self.training else 0.0,
-            fused=self.fused,
-        )
+            q, k, v, grid_size, self.window_size, shift_size=self.shift_size,
+            bias_table=self.relative_position_bias_table, **self.how,
+        )  # fmt: skip
 
 
 class NeighborhoodAttention(LocalAttention):
@@ -180,6 +171,7 @@ class NeighborhoodAttention(LocalAttention):
             not fill the grid.
     """
 
+    @plain_names
     def __init__(
         self,
         dim: int,
@@ -205,15 +197,6 @@ class NeighborhoodAttention(LocalAttention):
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
         return neighborhood_attend(
-            q,
-            k,
-            v,
-            grid_size,
-            self.kernel_size,
-            dilation=self.dilation,
-            bias_table=self.relative_position_bias_table,
-            scale=self.scale,
-            score=self.score,
-            dropout_p=self.attn_drop.p if self.training else 0.0,
-            fused=self.fused,
-        )
+            q, k, v, grid_size, self.kernel_size, dilation=self.dilation,
+            bias_table=self.relative_position_bias_table, **self.how,
+        )  # fmt: skip

@@ -19,6 +19,7 @@ from vision_attn.layers.base import check_heads, check_scale
 from vision_attn.layers.modes import in_eval
 from vision_attn.ops.attention import attend
 from vision_attn.ops.checks import check_arguments, check_flag, check_real, check_whole
+from vision_attn.ops.names import plain_names
 from vision_attn.ops.tokens import image_to_pixels, pixels_to_image
 
 __all__ = ["SelfAttention2d", "add_attention"]
@@ -92,6 +93,7 @@ class SelfAttention2d(nn.Module):
 
     gamma: Tensor | None
 
+    @plain_names
     def __init__(
         self,
         dim: int,
@@ -145,12 +147,14 @@ class SelfAttention2d(nn.Module):
             shape = () if gate_name == "gamma" else (dim, 1, 1)
             self.gamma = nn.Parameter(torch.full(shape, float(init_values)))
 
+    @plain_names
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, C, h, w)."""
         if x.ndim != 4 or x.shape[1] != self.dim:
+            beside = f"; for tokens (B, N, {x.shape[-1]}) use MultiHeadSelfAttention({x.shape[-1]})"
             raise UserError(
                 f"x has shape {tuple(x.shape)}, wanted (B, {self.dim}, h, w): this layer has dim"
-                f" {self.dim}"
+                f" {self.dim}{beside if x.ndim == 3 else ''}"
             )
         q, k, v = self.q(x), self.k(x), self.v(x)
         if self.pool:

@@ -12,16 +12,36 @@ from typing import Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
 from vision_attn.ops.absent import hide, surely_finite
 from vision_attn.ops.masks import causal_mask, pick, row_index
+from vision_attn.ops.names import plain_names
 
-__all__ = ["Score", "attend", "attention_weights"]
+__all__ = ["AttendOptions", "Pairs", "Score", "attend", "attention_weights"]
 
 Score = Literal["softmax", "relu", "sigmoid"]
 
 
+class Pairs(TypedDict):
+    """Who may attend to whom, and what is added to their scores; see `attend`."""
+
+    mask: Tensor | None
+    bias: Tensor | None
+    causal: bool
+
+
+class AttendOptions(TypedDict, total=False):
+    """How attention is computed; see `attend`."""
+
+    scale: float | None
+    score: Score
+    dropout_p: float
+    fused: bool
+
+
+@plain_names
 def attend(
     q: Tensor,
     k: Tensor,
@@ -79,6 +99,7 @@ def attend(
     return y if lost is None else y + lost.to(y.dtype)  # autocast may have changed it
 
 
+@plain_names
 def attention_weights(
     q: Tensor,
     k: Tensor,
