@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from vision_attn.errors import UserError
+from vision_attn.layers.replace import is_attention
 from vision_attn.models.probe import FAILURES, check_runs
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.checks import (
@@ -146,13 +147,7 @@ def _attends(arch: str) -> bool:
     model = get_type_hints(timm.model_entrypoint(name)).get("return")
     if ours and isinstance(model, type) and model is not nn.Module:
         return issubclass(model, VisionTransformer)
-    return any(_is_attention(m) for m in _built(name).modules())
-
-
-def _is_attention(module: nn.Module) -> bool:
-    """Timm's name for it, in every family: heads, or queries, keys and values from one layer."""
-    heads = getattr(module, "num_heads", None)
-    return isinstance(heads, int) or isinstance(getattr(module, "qkv", None), nn.Module)
+    return any(is_attention(m) for m in _built(name).modules())
 
 
 def _built(name: str) -> nn.Module:
