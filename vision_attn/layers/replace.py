@@ -119,7 +119,8 @@ class FromTimm(MultiHeadSelfAttention):
 
     def _turned(self, t: Tensor, rope: Tensor) -> Tensor:
         n = self.num_prefix_tokens
-        turned = apply_rot_embed_cat(t[:, :, n:], rope, half=self.rotate_half)
+        layout = {"half": True} if self.rotate_half else {}  # older versions of timm have one
+        turned = apply_rot_embed_cat(t[:, :, n:], rope, **layout)
         return torch.cat((t[:, :, :n], turned), 2)
 
 
