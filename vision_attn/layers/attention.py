@@ -1,7 +1,6 @@
 """Attention modules (Vaswani et al. 2017), thin over `ops.attention`, with timm's names."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -10,16 +9,13 @@ from typing_extensions import Unpack
 from vision_attn.errors import UserError
 from vision_attn.layers.base import (
     AttentionOptions,
-    Beside,
     HeadedAttention,
     check_scale,
     check_tokens,
-    merge_masks,
-    torch_masks,
-    used_tokens,
 )
+from vision_attn.layers.pairs import Beside, Chosen, read_pairs, used_tokens
 from vision_attn.ops.absent import present, surely_finite
-from vision_attn.ops.attention import attend, attention_weights
+from vision_attn.ops.attention import Pairs, attend, attention_weights
 from vision_attn.ops.checks import check_flag, check_real, check_whole
 from vision_attn.ops.names import plain_names
 
@@ -101,29 +97,13 @@ class MultiHeadSelfAttention(HeadedAttention):
         super().__init__(dim, num_heads, {"qkv": (3, dim)}, options)
 
     @overload
-    def forward(
-        self,
-        x: Tensor,
-        attn_mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        *,
-        rotary: Tensor | None = ...,
-        return_weights: Literal[False] = ...,
-        **beside: Unpack[Beside],
-    ) -> Tensor: ...
-
+    def forward(self, x: Tensor, attn_mask: Tensor | None = ..., is_causal: bool = ..., *,
+                rotary: Tensor | None = ..., return_weights: Literal[False] = ...,
+                **beside: Unpack[Beside]) -> Tensor: ...  # fmt: skip
     @overload
-    def forward(
-        self,
-        x: Tensor,
-        attn_mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        *,
-        rotary: Tensor | None = ...,
-        return_weights: Literal[True],
-        **beside: Unpack[Beside],
-    ) -> tuple[Tensor, Tensor]: ...
-
+    def forward(self, x: Tensor, attn_mask: Tensor | None = ..., is_causal: bool = ..., *,
+                rotary: Tensor | None = ..., return_weights: Literal[True],
+                **beside: Unpack[Beside]) -> tuple[Tensor, Tensor]: ...  # fmt: skip
     @plain_names
     def forward(
         self,
@@ -137,8 +117,8 @@ class MultiHeadSelfAttention(HeadedAttention):
         causal: bool = False,
         rotary: Tensor | None = None,
         return_weights: bool = False,
-        weight_heads: Sequence[int] | None = None,
-        weight_queries: Sequence[int] | None = None,
+        weight_heads: Chosen = None,
+        weight_queries: Chosen = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(B, N, D) -> (B, N, D), and the weights (B, H, N, N) when asked for.
 
@@ -156,16 +136,13 @@ class MultiHeadSelfAttention(HeadedAttention):
             weight_heads, weight_queries: compute the weights of these heads and queries only.
         """
         check_tokens(x, self.dim)
-        mask, bias = torch_masks(attn_mask, is_causal, mask, bias)
-        if (mask is not None or key_mask is not None) and not surely_finite(x):
-            queries, keys = used_tokens(mask, key_mask)
+        pairs = read_pairs(attn_mask, is_causal, mask, key_mask, bias, causal)
+        if pairs["mask"] is not None and not surely_finite(x):
+            queries, keys = used_tokens(pairs["mask"])
             used = queries | keys if self.registers is None else torch.ones_like(keys)
             x = present(x, used if key_mask is None else used & key_mask)
-        return self.mix(
-            *self.project(x, rotary), mask=mask, key_mask=key_mask, bias=bias,
-            causal=causal or is_causal, return_weights=return_weights, weight_heads=weight_heads,
-            weight_queries=weight_queries,
-        )  # fmt: skip
+        q, k, v = self.project(x, rotary)
+        return self.mix(q, k, v, pairs, return_weights, heads=weight_heads, queries=weight_queries)
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -198,10 +175,10 @@ class LocalitySelfAttention(MultiHeadSelfAttention):
         self.temperature = nn.Parameter(torch.tensor(self.head_dim**0.5))
 
     def mix(
-        self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, **more: Any
+        self, q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, return_weights: bool, **which: Chosen
     ) -> Tensor | tuple[Tensor, Tensor]:
         """As the base class, with the queries divided by T and each token hidden from itself."""
         others = ~torch.eye(q.shape[-2], dtype=torch.bool, device=q.device)
-        mask = merge_masks(mask, None)
-        mask = others if mask is None else mask & others
-        return super().mix(q / self.temperature, k, v, mask=mask, **more)
+        mask = others if pairs["mask"] is None else pairs["mask"] & others
+        pairs = {**pairs, "mask": mask}
+        return super().mix(q / self.temperature, k, v, pairs, return_weights, **which)

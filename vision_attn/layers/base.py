@@ -1,29 +1,29 @@
-"""What the multi-head layers share: widths, norms, registers, masks, weights, output projection."""
+"""What the multi-head layers share: widths, norms, registers, weights, output projection."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, overload
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
-from vision_attn.ops.attention import (
-    AttendOptions,
-    Pairs,
-    Score,
-    attend,
-    attention_weights,
-    check_score,
+from vision_attn.layers.pairs import Chosen, pad_keys
+from vision_attn.ops.attention import AttendOptions, Pairs, Score, attend, attention_weights
+from vision_attn.ops.checks import (
+    LARGEST,
+    check_choice,
+    check_flag,
+    check_real,
+    check_whole,
+    near_divisors,
 )
-from vision_attn.ops.checks import LARGEST, check_arguments, check_flag, check_real, check_whole
 from vision_attn.ops.positions import rotate
 
-__all__ = ["DEFAULTS", "AttentionOptions", "Beside", "HeadOptions", "HeadedAttention",
-           "PerHeadLinear", "check_heads", "check_scale", "check_tokens", "merge_masks", "per_head",
-           "projection_layer", "split_heads", "torch_masks", "used_tokens"]  # fmt: skip
+__all__ = ["DEFAULTS", "AttentionOptions", "HeadOptions", "HeadedAttention", "PerHeadLinear",
+           "check_heads", "check_scale", "check_tokens", "projection_layer",
+           "split_heads"]  # fmt: skip
 
 
 def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
@@ -31,67 +31,30 @@ def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
     check_whole(**{name: dim})
     check_whole(-LARGEST, num_heads=num_heads)  # below 1 is named with numbers that fit
     if num_heads < 1 or dim % num_heads:
-        fits = [n for n in range(1, dim + 1) if dim % n == 0]
-        near = sorted(sorted(fits, key=lambda n: abs(n - num_heads))[:2])
         raise UserError(
             f"{name} {dim} is not divisible by num_heads {num_heads};"
-            f" try num_heads {' or '.join(map(str, near))}"
+            f" try num_heads {near_divisors(dim, num_heads)}"
         )
     return dim // num_heads
 
 
-def check_tokens(x: Tensor, dim: int, name: str = "tokens", width: str = "dim") -> None:
+def check_tokens(x: Tensor, dim: int, name: str = "tokens") -> None:
     """A UserError unless x is (B, N, D), D the `dim`; for a map it names the layer for maps."""
     if x.ndim == 3 and x.shape[-1] == dim:
         return
-    shape = tuple(x.shape)
-    what = f"{name} of shape {shape}"
+    shape, width = tuple(x.shape), x.shape[-1] if x.ndim else 0
+    want = f"wanted (B, N, {dim})"
+    if x.ndim == 4 and width == dim != shape[1]:
+        raise UserError(f"got a map {shape}, {want}: channels are last, so use x.flatten(1, 2)")
     if x.ndim == 4:
-        last = shape[-1] == dim != shape[1]
-        raise UserError(
-            f"got a map {shape}, wanted tokens (B, N, {dim}): "
-            + ("its channels are last, so use x.flatten(1, 2)" if last else
-               f"for maps (B, C, h, w) use SelfAttention2d({shape[1]}), or x.flatten(2).mT")
-        )  # fmt: skip
+        advice = f"for maps (B, C, h, w) use SelfAttention2d({shape[1]}), or x.flatten(2).mT"
+        raise UserError(f"got a map {shape}, {want}: {advice}")
     if x.ndim == 2:
-        raise UserError(f"{what} have no batch, wanted (B, N, {dim}); use x[None]")
+        raise UserError(f"{name} of shape {shape} have no batch, {want}; use x[None]")
     raise UserError(
-        f"tokens have width {shape[-1] if shape else 0}, but this layer has {width} {dim};"
-        f" wanted (B, N, {dim}), got {name} of shape {shape}"
+        f"tokens have width {width}, but this layer has dim {dim}; {want}, got {name} of shape"
+        f" {shape}"
     )
-
-
-def torch_masks(
-    attn_mask: Tensor | None, is_causal: bool, mask: Tensor | None, bias: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
-    """Mask and bias of pairs together with `attn_mask`, which has torch's and timm's meaning.
-
-    As in `F.scaled_dot_product_attention` and timm's `Attention`: bool True = may attend, floats
-    are added to the scores; (Nq, Nk) or (B, H, Nq, Nk), each axis may be 1.
-
-    Raises:
-        UserError: another dtype or shape; tensors in the place of masks, as (query, key, value).
-    """
-    if not isinstance(is_causal, bool):
-        raise UserError(
-            f"is_causal is a {type(is_causal).__name__}, wanted true or false; self-attention takes"
-            " its tokens once, for query, key and value use MultiHeadAttention"
-        )
-    if attn_mask is None:
-        return mask, bias
-    if attn_mask.ndim not in (2, 4) and not (attn_mask.ndim == 3 and attn_mask.shape[0] == 1):
-        raise UserError(
-            f"attn_mask has shape {tuple(attn_mask.shape)}, wanted (Nq, Nk) or (B, H, Nq, Nk); one"
-            " of (B, Nq, Nk) goes to mask, True = may attend, or to bias, added to the scores"
-        )
-    if attn_mask.dtype == torch.bool:
-        return (attn_mask if mask is None else attn_mask & per_head(mask)), bias
-    if not attn_mask.is_floating_point():
-        raise UserError(
-            f"attn_mask has dtype {attn_mask.dtype}, wanted torch.bool with True = may attend, or"
-            " floats to add to the scores"
-        )
-    return mask, (attn_mask if bias is None else attn_mask + per_head(bias))
 
 
 def check_scale(scale: float | None) -> None:
@@ -135,11 +98,10 @@ def projection_layer(
     kind: str, dim: int, num_heads: int, parts: int, bias: bool, in_dim: int | None = None
 ) -> nn.Module:
     """`full`: a linear layer; `per_head`: a `PerHeadLinear`. Both (B, N, in) -> (B, N, parts*D)."""
+    check_choice(("full", "per_head"), projection=kind)
     if kind == "full":
         return nn.Linear(dim if in_dim is None else in_dim, parts * dim, bias=bias)
-    if kind == "per_head":
-        return PerHeadLinear(dim, num_heads, parts, bias=bias, in_dim=in_dim)
-    raise UserError(f"projection={kind!r} is not known; choose full or per_head")
+    return PerHeadLinear(dim, num_heads, parts, bias=bias, in_dim=in_dim)
 
 
 class HeadOptions(TypedDict, total=False):
@@ -195,17 +157,6 @@ DEFAULTS: AttentionOptions = {
 }
 
 
-class Beside(TypedDict, total=False):
-    """What a layer takes beside its tokens, for type checkers; `MultiHeadSelfAttention` tells."""
-
-    mask: Tensor | None
-    key_mask: Tensor | None
-    bias: Tensor | None
-    causal: bool
-    weight_heads: Sequence[int] | None
-    weight_queries: Sequence[int] | None
-
-
 class HeadedAttention(nn.Module):
     """From queries, keys and values of heads to the output; a subclass says who attends to whom.
 
@@ -234,23 +185,19 @@ class HeadedAttention(nn.Module):
         options: AttentionOptions,
     ) -> None:
         super().__init__()
-        check_arguments(self, options)
         self.dim, self.num_heads, self.head_dim = dim, num_heads, check_heads(dim, num_heads)
         settings: AttentionOptions = {**DEFAULTS, **options}
-        check_score(settings["score"])
+        check_choice(get_args(Score), score=settings["score"])
         check_scale(settings["scale"])
         check_real(0, 1, attn_drop=settings["attn_drop"], proj_drop=settings["proj_drop"])
         flags = ("qkv_bias", "qk_norm", "proj_bias", "fused")
         check_flag(**{name: settings[name] for name in flags})  # type: ignore[literal-required]
         check_whole(0, num_registers=settings["num_registers"])
         self.scale, self.score, self.fused = settings["scale"], settings["score"], settings["fused"]
+        kind, bias = settings["projection"], settings["qkv_bias"]
         for name, (parts, width) in inputs.items():
-            self.add_module(
-                name,
-                projection_layer(
-                    settings["projection"], dim, num_heads, parts, settings["qkv_bias"], width
-                ),
-            )
+            layer = projection_layer(kind, dim, num_heads, parts, bias, width)
+            self.add_module(name, layer)
         norm = settings["norm_layer"] if settings["qk_norm"] else nn.Identity
         self.q_norm, self.k_norm = norm(self.head_dim), norm(self.head_dim)
         self.attn_drop = nn.Dropout(settings["attn_drop"])
@@ -279,83 +226,22 @@ class HeadedAttention(nn.Module):
         return {"scale": self.scale, "score": self.score, "dropout_p": drop, "fused": self.fused}
 
     def mix(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        mask: Tensor | None,
-        key_mask: Tensor | None,
-        bias: Tensor | None,
-        causal: bool,
-        return_weights: bool,
-        weight_heads: Sequence[int] | None,
-        weight_queries: Sequence[int] | None,
+        self, q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, return_weights: bool, **which: Chosen
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(B, H, Nq, K), (B, H, Nk, K) twice, after the norms -> (B, Nq, D), and the weights."""
-        if not return_weights and (weight_heads is not None or weight_queries is not None):
+        if not return_weights and any(chosen is not None for chosen in which.values()):
             raise UserError(
                 "weight_heads and weight_queries choose among the weights;"
                 " give return_weights=True with them"
             )
-        allowed, added = merge_masks(mask, key_mask), per_head(bias)
         if self.registers is not None:  # in front, so that causal still ends at the last key
             own_k, own_v = self.registers.to(k.dtype).expand(k.shape[0], -1, -1, -1, -1).unbind(1)
-            allowed, added = (
-                _pad_keys(t, k.shape[-2], self.num_registers) for t in (allowed, added)
-            )
+            pairs = pad_keys(pairs, k.shape[-2], self.num_registers)
             k, v = torch.cat((self.k_norm(own_k), k), -2), torch.cat((own_v, v), -2)
-        pairs: Pairs = {"mask": allowed, "bias": added, "causal": causal}
         y = attend(q, k, v, **pairs, **self.how)
         if self.observer is not None:
             self.observer(q=q, k=k, v=v, y=y, **pairs)
         y = self.join(y.transpose(1, 2).flatten(2))
         if not return_weights:
             return y
-        w = attention_weights(
-            q, k, **pairs, scale=self.scale, score=self.score, heads=weight_heads,
-            queries=weight_queries,
-        )  # fmt: skip
-        return y, w
-
-
-@overload
-def per_head(t: Tensor) -> Tensor: ...
-@overload
-def per_head(t: None) -> None: ...
-def per_head(t: Tensor | None) -> Tensor | None:
-    """(N, N), (B, N, N) or (B, H, N, N) to something that broadcasts to (B, H, N, N)."""
-    return t[:, None] if t is not None and t.ndim == 3 else t
-
-
-def merge_masks(mask: Tensor | None, key_mask: Tensor | None) -> Tensor | None:
-    """One mask from (N, N), (B, N, N) or (B, H, N, N) pairs and (B, N) keys; both must allow."""
-    mask = per_head(mask)
-    if key_mask is None:
-        return mask
-    if key_mask.dtype != torch.bool or key_mask.ndim != 2:
-        raise UserError(
-            f"key_mask has dtype {key_mask.dtype} and shape {tuple(key_mask.shape)},"
-            " wanted torch.bool of shape (B, N) with True = may be attended to"
-        )
-    keys = key_mask[:, None, None, :]
-    return keys if mask is None else mask & keys
-
-
-def used_tokens(mask: Tensor | None, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Queries that attend to something, and keys that are attended to: bool (B or 1, N) each."""
-    allowed = merge_masks(mask, key_mask)
-    assert allowed is not None
-    allowed = torch.atleast_2d(allowed)
-    both = (allowed.any(-1), allowed.any(-2))
-    queries, keys = (t[None] if t.ndim == 1 else t.any(1) for t in both)
-    return queries, keys
-
-
-def _pad_keys(t: Tensor | None, keys: int, count: int) -> Tensor | None:
-    """A mask or a bias with `count` more keys in front, which it leaves alone."""
-    if t is None:
-        return None
-    if t.ndim and t.shape[-1] == 1:
-        t = t.expand(*t.shape[:-1], keys)
-    return F.pad(t, (count, 0), value=t.dtype == torch.bool)
+        return y, attention_weights(q, k, **pairs, scale=self.scale, score=self.score, **which)

@@ -1,6 +1,5 @@
 """Attention of queries over other tokens, each with its own positions (Carion et al. 2020)."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
 import torch
@@ -10,14 +9,12 @@ from typing_extensions import Unpack
 from vision_attn.errors import UserError
 from vision_attn.layers.base import (
     AttentionOptions,
-    Beside,
     HeadedAttention,
     check_heads,
     check_tokens,
     split_heads,
-    torch_masks,
-    used_tokens,
 )
+from vision_attn.layers.pairs import Beside, Chosen, read_pairs, used_tokens
 from vision_attn.ops.absent import present, surely_finite
 from vision_attn.ops.checks import check_whole
 from vision_attn.ops.names import plain_names
@@ -66,25 +63,12 @@ class MultiHeadAttention(HeadedAttention):
         self.kdim, self.vdim = kdim, vdim
 
     @overload
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        return_weights: Literal[False] = ...,
-        **beside: Unpack[_Beside],
-    ) -> Tensor: ...
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *,
+                return_weights: Literal[False] = ...,
+                **beside: Unpack[_Beside]) -> Tensor: ...  # fmt: skip
     @overload
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        return_weights: Literal[True],
-        **beside: Unpack[_Beside],
-    ) -> tuple[Tensor, Tensor]: ...
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, return_weights: Literal[True],
+                **beside: Unpack[_Beside]) -> tuple[Tensor, Tensor]: ...  # fmt: skip
     @plain_names
     def forward(
         self,
@@ -101,8 +85,8 @@ class MultiHeadAttention(HeadedAttention):
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
         return_weights: bool = False,
-        weight_heads: Sequence[int] | None = None,
-        weight_queries: Sequence[int] | None = None,
+        weight_heads: Chosen = None,
+        weight_queries: Chosen = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(B, Nq, D), (B, Nk, kdim), (B, Nk, vdim) -> (B, Nq, D), and (B, H, Nq, Nk) if asked for.
 
@@ -135,26 +119,23 @@ class MultiHeadAttention(HeadedAttention):
                 "attn_mask is bool: torch.nn.MultiheadAttention forbids where it is True, timm"
                 " allows; give it as mask, where True = may attend"
             )
-        mask, bias = torch_masks(attn_mask, is_causal, mask, bias)
         if is_causal and query.shape[1] != key.shape[1]:
             raise UserError(
                 f"is_causal with {query.shape[1]} queries and {key.shape[1]} keys: torch counts"
                 " from the first, causal from the last; give causal, or a mask"
             )
+        pairs = read_pairs(attn_mask, is_causal, mask, key_mask, bias, causal)
         query, key = _add(query, query_pos, "query_pos"), _add(key, key_pos, "key_pos")
-        if (mask is not None or key_mask is not None) and not surely_finite(query, key, value):
-            queries, keys = used_tokens(mask, key_mask)
+        if pairs["mask"] is not None and not surely_finite(query, key, value):
+            queries, keys = used_tokens(pairs["mask"])
             key, value = present(key, keys), present(value, keys)
             query = query if self.registers is not None else present(query, queries)
         q, k, v = (
             split_heads(project(t), 1, self.num_heads)[0]
             for project, t in ((self.q, query), (self.k, key), (self.v, value))
         )
-        return self.mix(
-            self.q_norm(q), self.k_norm(k), v, mask=mask, key_mask=key_mask, bias=bias,
-            causal=causal or is_causal, return_weights=return_weights, weight_heads=weight_heads,
-            weight_queries=weight_queries,
-        )  # fmt: skip
+        q, k = self.q_norm(q), self.k_norm(k)
+        return self.mix(q, k, v, pairs, return_weights, heads=weight_heads, queries=weight_queries)
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -8,7 +8,7 @@ from typing_extensions import Unpack
 from vision_attn.layers.base import AttentionOptions
 from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed
-from vision_attn.layers.tables import GridTables
+from vision_attn.layers.state import GridTables
 from vision_attn.models.vit import check_sizes
 from vision_attn.ops.checks import check_whole
 from vision_attn.ops.positions import sincos_2d
