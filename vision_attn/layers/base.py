@@ -215,6 +215,10 @@ class HeadedAttention(nn.Module):
         q, k = self.q_norm(q), self.k_norm(k)
         return (q, k, v) if rotary is None else (rotate(q, rotary), rotate(k, rotary), v)
 
+    def join(self, y: Tensor) -> Tensor:
+        """The output of all heads side by side to that of the layer: (B, N, D) -> (B, N, D)."""
+        return self.proj_drop(self.proj(y))
+
     @property
     def how(self) -> AttendOptions:
         """How this layer calls `attend`, dropout while training only."""
@@ -237,7 +241,7 @@ class HeadedAttention(nn.Module):
         y = attend(q, k, v, **pairs, **self.how)
         if self.observer is not None:
             self.observer(q=q, k=k, v=v, y=y, **pairs)
-        y = self.proj_drop(self.proj(y.transpose(1, 2).flatten(2)))
+        y = self.join(y.transpose(1, 2).flatten(2))
         if not return_weights:
             return y
         return y, attention_weights(q, k, **pairs, scale=self.scale, score=self.score, **which)

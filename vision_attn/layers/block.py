@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from timm.layers import DropPath, LayerScale, Mlp
 from torch import Tensor, nn
 
@@ -14,6 +15,8 @@ from vision_attn.ops.checks import check_flag, check_real, check_whole
 from vision_attn.ops.names import plain_names
 
 __all__ = ["EncoderBlock"]
+
+torch.fx.wrap("check_tokens")  # its control flow is a call in a traced graph
 
 _timm_norm = partial(nn.LayerNorm, eps=1e-6)
 
