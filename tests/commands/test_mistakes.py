@@ -180,7 +180,7 @@ def test_case_74_a_shape_in_a_file_of_fit_is_refused(
 ) -> None:
     Path("c.yaml").write_text(f"model: {{{name}: 3}}")
     said = refused("fit --config c.yaml", capsys)
-    assert f"config c.yaml: model.{name} comes from the data" in said
+    assert f"config c.yaml, line 1: model.{name} comes from the data" in said
 
 
 def test_case_74_what_looks_alike_and_is_meant(

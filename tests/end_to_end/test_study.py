@@ -284,7 +284,7 @@ def test_predict_writes_a_row_for_each_image(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["predict", "--ckpt_path", str(checkpoint(fitted)), *FIT[:2]]) == 0
-    table = pd.read_csv("runs/fit/version_0/predictions.csv")
+    table = pd.read_csv("runs/predictions.csv")
     assert table.columns.tolist() == ["image", "label", "predicted", *(f"p_{c}" for c in range(10))]
     assert table["image"].tolist() == list(range(599))
     want, labels = probabilities(fitted)

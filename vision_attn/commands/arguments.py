@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vision_attn.errors import UserError
+from vision_attn.texts import program
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -29,7 +30,8 @@ def command_parser(command: str, description: str) -> "ArgumentParser":
 
     set_strict_yaml()
     return ArgumentParser(
-        prog=f"vision-attn {command}",
+        prog=f"{program()} {command}",
+        usage=f"{program()} {command} [options]",
         description=description,
         exit_on_error=False,
         parser_mode="strict_yaml",
