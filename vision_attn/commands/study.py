@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vision_attn.commands.arguments import (
-    command_parser,
-    out_path,
-    parse,
-)
+import yaml
+
+from vision_attn.commands.arguments import command_parser, out_path, parse
+from vision_attn.commands.strict_yaml import load_yaml
 from vision_attn.errors import UserError
 from vision_attn.names import MODELS, check_model
 from vision_attn.texts import console as plain_console
@@ -98,10 +97,6 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
 
 def _model_args(args: Sequence[str]) -> tuple[list[str], list[tuple[str, str, Any]]]:
     """The words that are no `--args.MODEL.KEY VALUE`, and (MODEL, KEY, value) of those that are."""
-    import yaml
-
-    from vision_attn.commands.strict_yaml import load_yaml
-
     line: list[str] = []
     changes: list[tuple[str, str, Any]] = []
     words = iter(args)
@@ -140,8 +135,6 @@ def _lists(args: Sequence[str]) -> list[str]:
 
 def _flow(value: Any) -> str:
     """YAML of one line; JSON has no word for a number that is not finite."""
-    import yaml
-
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
 
 
