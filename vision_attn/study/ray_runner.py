@@ -55,7 +55,7 @@ def on_ray(threads: int, *, address: str | None = None, gpus_per_cell: float = 0
                 ray.init(address=address, log_to_driver=False, include_dashboard=False)
             except (ConnectionError, ValueError, RuntimeError) as e:
                 first = str(e).splitlines()[0]
-                raise UserError(f"ray.address {address}: {first}; start a cluster with `ray start`") from e
+                raise UserError(f"ray.address {address}: {first}; begin with `ray start`") from e
         try:
             yield _Tasks(ray, source, threads, gpus_per_cell)
         finally:
