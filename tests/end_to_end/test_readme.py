@@ -77,6 +77,13 @@ def test_figures_of_the_readme_are_there() -> None:
         assert (ROOT / path).stat().st_size > 10_000, path
 
 
+def test_first_screen_leads_to_installing() -> None:
+    before, _, rest = README.partition("\n## Install\n")
+    assert len(before) < 1800
+    assert before.count("\n- ") == 3
+    assert rest.index("## Contents") < 3000
+
+
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_are_accepted(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
