@@ -139,9 +139,9 @@ def test_a_mistake_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], a
 
 BAD_YAML = {
     "top": ("compare", "modles: [vit]", "modles"),
-    "optim": ("compare", "optim: {lerning_rate: 0.1}", "'optim' does not accept option 'lern"),
-    "budget": ("compare", "budget: {step: 3}", "'budget' does not accept option 'step'"),
-    "data": ("compare", "data: {nam: digits}", "'data' does not accept option 'nam'"),
+    "optim": ("compare", "optim: {lerning_rate: 0.1}", "line 1: optim.lerning_rate is no option"),
+    "budget": ("compare", "budget: {step: 3}", "did you mean budget.steps?"),
+    "data": ("compare", "data: {nam: digits}", "data.nam is no option; did you mean data.name?"),
     "lightning": ("fit", "trainer: {max_epoch: 3}", "trainer.max_epoch"),
     "model": ("fit", "model: {lerning_rate: 0.1}", "model.lerning_rate"),
     "fit top": ("fit", "modle: {lr: 0.1}", "modle"),

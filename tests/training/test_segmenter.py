@@ -96,7 +96,7 @@ def test_the_configuration_fits_and_tests(
     line = ["--config", CONFIG, *QUICK, "--model.depth", "1", "--data.canvas", "[16, 20]"]
     assert main(["fit", *line]) == 0
     assert "val_iou" in capsys.readouterr().out
-    (saved,) = tmp_path.glob("runs/**/*.ckpt")
+    (saved,) = tmp_path.glob("runs/**/last.ckpt")
     given = torch.load(saved, weights_only=True)["hyper_parameters"]
     assert (given["depth"], tuple(given["img_size"]), given["num_classes"]) == (1, (16, 20), 11)
     assert main(["test", *line, "--ckpt_path", str(saved)]) == 0

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vision_attn.commands.arguments import (
-    command_parser,
-    out_path,
-    parse,
-)
+import yaml
+
+from vision_attn.commands.arguments import command_parser, out_path, parse
+from vision_attn.commands.strict_yaml import load_yaml
 from vision_attn.errors import UserError
+from vision_attn.names import MODELS, check_model
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
@@ -29,11 +29,15 @@ LISTS = ("--models", "--sizes", "--controls")
 
 
 def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study]":
-    """All values of a command line, and the study that they describe."""
+    """All values of a command line, and the study that they describe, before anything heavy.
+
+    Raises:
+        UserError: a mistake that can be told without the images.
+    """
     from vision_attn.study.config import Study
 
     parser = command_parser(command, about)
-    parser.add_argument("--config", action="config", help="a YAML file of these options")
+    parser.add_argument("--config", action="config", help="a YAML file of these options, or preset")
     parser.add_class_arguments(Study, None)
     parser.add_argument("--out", type=str, default="runs/compare", help="directory of the results")
     parser.add_argument(
@@ -44,7 +48,12 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
     )
     given = parser.instantiate_classes(parse(parser, _written_out(parser, args)))
     fields = Study.__dataclass_fields__
-    return given, Study(**{k: v for k, v in vars(given).items() if k in fields})
+    study = Study(**{k: v for k, v in vars(given).items() if k in fields})
+    study.check()
+    study.data.check()
+    for arch in study.archs.values():
+        check_model(arch)
+    return given, study
 
 
 def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
@@ -53,10 +62,8 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     `--args.MODEL.KEY VALUE` changes one argument; by itself it would replace all of MODEL's.
     `--models` picks from a file's models by label; settings of the others are dropped.
     """
-    from vision_attn.data.sources import DataConfig
-    from vision_attn.models.registry import known_models
+    from vision_attn.data.config import DataConfig
     from vision_attn.study.config import arch_of, label_of
-    from vision_attn.study.defaults import start_args
 
     line, changes = _model_args(_lists(args))
     picks = "--models" in line
@@ -66,6 +73,8 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     given = parse(parser, quiet)
     start = given.args
     if start is None and changes:
+        from vision_attn.study.defaults import start_args
+
         dataset = DataConfig(name=given.data.name, root=given.data.root).dataset
         start = start_args(dataset, {label_of(m): arch_of(m) for m in given.models})
     arguments = {model: dict(values) for model, values in (start or {}).items()}
@@ -78,7 +87,7 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
         in_file = {label_of(entry): entry for entry in parse(parser, quiet).models}
         models = [in_file.get(entry, entry) for entry in given.models]
         others = in_file.keys() - {label_of(entry) for entry in models}
-        arguments = {k: v for k, v in arguments.items() if k not in others - {*known_models()}}
+        arguments = {k: v for k, v in arguments.items() if k not in others - {*MODELS}}
         line.append(f"--models={_flow(models)}")
         if isinstance(given.match_to, dict):
             match_to = {k: v for k, v in given.match_to.items() if k not in others}
@@ -88,10 +97,6 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
 
 def _model_args(args: Sequence[str]) -> tuple[list[str], list[tuple[str, str, Any]]]:
     """The words that are no `--args.MODEL.KEY VALUE`, and (MODEL, KEY, value) of those that are."""
-    import yaml
-
-    from vision_attn.commands.strict_yaml import load_yaml
-
     line: list[str] = []
     changes: list[tuple[str, str, Any]] = []
     words = iter(args)
@@ -130,8 +135,6 @@ def _lists(args: Sequence[str]) -> list[str]:
 
 def _flow(value: Any) -> str:
     """YAML of one line; JSON has no word for a number that is not finite."""
-    import yaml
-
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
 
 
@@ -141,8 +144,6 @@ def _ready(study: "Study", console: "Console") -> "Plan":
     from vision_attn.study.cells import plan
     from vision_attn.study.defaults import follow_images, large_attention
 
-    study.check()
-    study.data.check()
     with console.status(f"reading the images of {study.data.root or study.data.dataset}"):
         source = load(study.data)
     source.tell()
@@ -155,16 +156,19 @@ def _ready(study: "Study", console: "Console") -> "Plan":
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
     from vision_attn.study.config import most_processes
+
+    given, study = study_of("compare", about, args)
+    if given.workers is not None and not 1 <= given.workers <= most_processes():
+        raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
+    out = out_path(given.out)
+
     from vision_attn.study.estimate import estimate
     from vision_attn.study.execute import default_workers, execute
     from vision_attn.study.store import Store
     from vision_attn.study.tune import tune
     from vision_attn.training.run import check_precision
 
-    given, study = study_of("compare", about, args)
-    if given.workers is not None and not 1 <= given.workers <= most_processes():
-        raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
-    store = Store(out_path(given.out))
+    store = Store(out)
     console = plain_console()
     check_precision(study.precision)
     made = _ready(study, console)
@@ -255,11 +259,12 @@ def plot(about: str, args: Sequence[str]) -> int:
 
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
+    _, study = study_of("budget", about, args)
+
     from vision_attn.models.cost import activation_bytes
     from vision_attn.models.registry import create_model
     from vision_attn.study.cells import model_errors
 
-    _, study = study_of("budget", about, args)
     console = plain_console()
     made = _ready(study, console)
     source = made.source

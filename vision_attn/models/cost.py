@@ -18,10 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from vision_attn.errors import UserError
 from vision_attn.layers.modes import in_eval
 from vision_attn.models.cnn import stage_sizes
+from vision_attn.names import Match
 
 __all__ = ["TOLERANCE", "Cost", "Match", "activation_bytes", "cnn_cost", "cost", "match_cnn"]
-
-Match = Literal["params", "flops", "both", "none"]
 
 TOLERANCE: dict[str, tuple[float, float]] = {
     "params": (0.02, float("inf")),

@@ -7,16 +7,12 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal
 
-from vision_attn.data.augment import AugmentConfig
-from vision_attn.data.sources import DataConfig
+from vision_attn.data.config import AugmentConfig, Control, DataConfig
 from vision_attn.errors import UserError
-from vision_attn.models.cost import Match
-from vision_attn.models.registry import known_models
+from vision_attn.names import MODELS, Match, near
 from vision_attn.training.optim import OptimConfig
-from vision_attn.training.run import Control
 
 __all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes"]
 
@@ -203,17 +199,14 @@ class Study:
         self.budget.check()
         self._check_cells()
         for name in self.args or ():
-            if name not in (*labels, *known_models()) and not name.startswith("timm:"):
-                known = [*labels, *known_models()]
-                near = get_close_matches(name, known, n=1) or known
-                raise UserError(
-                    f"args.{name} is for no model; models are {', '.join(near)}, timm:NAME"
-                )
+            known = dict.fromkeys((*labels, *MODELS))
+            if name not in known and not name.startswith("timm:"):
+                raise UserError(f"args.{name} is for no model of the study; {near(name, known)}")
         if isinstance(self.match_to, Mapping):
             for name, target in self.match_to.items():
                 if self.archs.get(name) != "cnn":
                     raise UserError(f"match_to.{name} is no CNN of the study")
-                if target not in (*labels, *known_models()) and not target.startswith("timm:"):
+                if target not in (*labels, *MODELS) and not target.startswith("timm:"):
                     raise UserError(f"match_to.{name} is {target}, which is no model of the study")
         if self.precision not in SUPPORTED_PRECISION:
             raise UserError(
