@@ -10,6 +10,7 @@ import pytest
 from benchmarks.losses import pairs_of, runs_of, shown
 
 from vision_attn.cli import main
+from vision_attn.commands.presets import with_presets
 from vision_attn.commands.study import study_of
 from vision_attn.report.analysis import analyse
 from vision_attn.report.tables import markdown
@@ -94,7 +95,7 @@ def test_commands_are_accepted(
     assert stopped.value.code == 0
     assert "budget:" in capsys.readouterr().out
     command, *args = shlex.split(line)
-    study_of(command, "", args)[1].check()
+    study_of(command, "", with_presets(args))[1].check()
 
 
 def test_files_are_there_and_no_folder_is_missing() -> None:
