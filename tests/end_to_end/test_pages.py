@@ -41,14 +41,16 @@ def test_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     exec(compile(code, "page", "exec"), {"__name__": "__main__"})
 
 
-FIT = sorted(
+LINES = sorted(
     {
         line.split(" #")[0].strip().removeprefix("vision-attn ")
         for page in (DOCS.parent / "README.md", *DOCS.glob("*.md"))
         for line in page.read_text(encoding="utf-8").splitlines()
-        if line.startswith("    vision-attn fit ")
+        if line.startswith("    vision-attn ")
     }
 )
+FIT = [line for line in LINES if line.startswith("fit ")]
+READING = [line for line in LINES if re.match("plot|test|predict|explain --ckpt", line)]
 
 
 @pytest.mark.parametrize("line", FIT)
@@ -60,3 +62,14 @@ def test_lines_of_fit_are_accepted(
         main([*shlex.split(line), "--print_config"])
     assert stopped.value.code == 0
     assert "trainer:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", READING)
+def test_lines_that_read_something_lack_only_that(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(line)) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"(runs/\w+|CHECKPOINT|no run of fit|No such file)", said), said
+    assert "option" not in said, said
