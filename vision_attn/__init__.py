@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a type checker reads no strings
     from vision_attn.layers.cross import MultiHeadAttention as MultiHeadAttention
     from vision_attn.layers.local import NeighborhoodAttention as NeighborhoodAttention
     from vision_attn.layers.local import WindowAttention as WindowAttention
+    from vision_attn.layers.replace import replace_attention as replace_attention
     from vision_attn.layers.spatial import SelfAttention2d as SelfAttention2d
     from vision_attn.layers.spatial import add_attention as add_attention
     from vision_attn.models.cnn import SmallCNN as SmallCNN
@@ -46,6 +47,7 @@ _HOME = {
         "layers.conv": "AttentionConv2d",
         "layers.cross": "MultiHeadAttention",
         "layers.local": "NeighborhoodAttention WindowAttention",
+        "layers.replace": "replace_attention",
         "layers.spatial": "SelfAttention2d add_attention",
         "models.cnn": "SmallCNN",
         "models.conv_init_vit": "ConvInitVisionTransformer",

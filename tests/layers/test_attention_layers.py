@@ -392,7 +392,9 @@ def test_wrong_masks_are_refused_by_name(given: dict[str, Tensor], message: str)
 def test_tokens_of_another_width_and_unknown_projections_are_refused() -> None:
     with pytest.raises(UserError, match="tokens have width 14, but this layer has dim 15"):
         MultiHeadSelfAttention(D, H)(torch.randn(B, N, 14))
-    with pytest.raises(UserError, match="projection='half' is not known; choose full or per_head"):
+    with pytest.raises(
+        UserError, match="projection='half' is not known; choose one of full, per_head"
+    ):
         MultiHeadSelfAttention(D, H, projection="half")  # type: ignore[arg-type]
 
 

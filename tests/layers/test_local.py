@@ -7,6 +7,7 @@ import torch
 from timm.models.swin_transformer import SwinTransformerBlock
 from timm.models.swin_transformer import WindowAttention as TimmWindowAttention
 from torch.testing import assert_close
+from torchvision.models.swin_transformer import ShiftedWindowAttention
 
 from vision_attn.errors import UserError
 from vision_attn.layers.attention import MultiHeadSelfAttention
@@ -198,6 +199,28 @@ def test_window_layer_equals_timms_attention_in_a_rectangle():
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 15, 12, dtype=torch.float64)
     assert_close(ours(x, (3, 5)), theirs(x))
+
+
+@pytest.mark.parametrize(
+    ("grid", "window", "shift"),
+    [((5, 7), (3, 4), (1, 2)), ((5, 7), (4, 3), (0, 0)), ((2, 7), (3, 4), (1, 3)),
+     ((6, 8), (3, 4), (1, 2)), ((1, 1), (2, 2), (1, 1))],
+)  # fmt: skip
+def test_padding_tokens_take_weight_as_in_torchvisions_swin(grid, window, shift):
+    torch.manual_seed(4)
+    theirs = ShiftedWindowAttention(12, [*window], [*shift], 3).eval()
+    for p in theirs.parameters():
+        torch.nn.init.normal_(p)
+    state = {k: v for k, v in theirs.state_dict().items() if not k.endswith("index")}
+    ours = WindowAttention(12, 3, window_size=window, shift_size=shift, pad_tokens=True).eval()
+    ours.load_state_dict(state)
+    x = torch.randn(2, *grid, 12)
+    assert_close(ours(x.flatten(1, 2), grid), theirs(x).flatten(1, 2), rtol=1e-5, atol=1e-5)
+    grids = []
+    ours.observer = lambda q, grid_size, **rest: grids.append((grid_size, q.shape[2]))
+    ours(x.flatten(1, 2), grid)
+    full = tuple(-(-n // m) * m for n, m in zip(grid, window, strict=True))
+    assert grids == [(full, full[0] * full[1])]
 
 
 def test_pads_take_no_weight():

@@ -10,8 +10,7 @@ from torch.testing import assert_close
 from vision_attn.errors import UserError
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.mixer import DepthwiseConv, TokenBatchNorm
-from vision_attn.models.families import attends
-from vision_attn.models.registry import create_model
+from vision_attn.models.registry import attends, create_model
 from vision_attn.models.vit import VisionTransformer
 
 GRID = (5, 7)

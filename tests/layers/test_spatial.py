@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 from vision_attn.errors import UserError
 from vision_attn.layers.attention import MultiHeadSelfAttention
-from vision_attn.layers.spatial import SelfAttention2d, add_attention
+from vision_attn.layers.spatial import KINDS, SelfAttention2d, add_attention
+from vision_attn.models.cost import cost
 
 
 def opened(layer):
@@ -220,3 +221,67 @@ def test_a_stage_that_cannot_take_it_is_refused():
         add_attention(model, "features.transition1", channels=128)
     with pytest.raises(UserError, match=r"3, 5.*dim 16"):
         SelfAttention2d(16)(torch.zeros(1, 3, 5, 5))
+
+
+def test_the_table_of_kinds_is_measured_and_stands_in_the_docstring():
+    rows = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")]
+        for line in SelfAttention2d.__doc__.splitlines()
+        if line.strip().startswith("|")
+    ]
+    head, _, *kinds = rows
+    assert head == ["kind", "use", "GFLOP at 64 x 64", "with pool", "source"]
+    assert [row[0] for row in kinds] == list(KINDS)
+    for kind, use, gflops, pooled, source in kinds:
+        preset = KINDS[kind]
+        assert (use, float(gflops), float(pooled), source) == preset[:4]
+        for pool, stated in ((False, gflops), (True, pooled)):
+            flops = cost(SelfAttention2d(64, kind, pool=pool), 64, (64, 64)).flops
+            assert f"{flops / 1e9:.2f}" == stated
+
+
+class UNet(nn.Module):
+    """Two maps of each size but the smallest."""
+
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU())
+        self.middle = nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(4, 8, 3, padding=1))
+        self.up = nn.Sequential(nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(4, 4, 3, padding=1))
+        self.head = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x):
+        x = self.down(x)
+        return self.head(torch.cat((x, self.up(self.middle(x))), 1))
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "words"),
+    [
+        (
+            torchvision.models.resnet18(num_classes=5),
+            64,
+            r"64 x 64 pixels there are relu \(64 x 32 x 32, 1,024 tokens\), layer1 \(64 x 16 x 16,"
+            r" 256 tokens\), layer2 .*, layer4 \(512 x 2 x 2, 4 tokens\);"
+            r" take add_attention\(model, 'layer1'\)$",
+        ),
+        (torchvision.models.resnet18(num_classes=5), (224, 200), r"\(model, 'layer2'\)$"),
+        (UNet(), (20, 30), r"head \(2 x 20 x 30, 600 tokens\), middle \(8 x 10 x 15, 150 tokens\)"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()), (9, 7), r"0 \(4 x 7 x 5.*'0'\)$"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()), 3, "no stage that gives a feature map"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()), 2, "does not run: .*; give stage"),
+        (nn.Linear(3, 4), 8, "no Conv2d that shows its channels; give stage"),
+    ],
+)
+def test_without_a_stage_it_proposes_one(model, size, words):
+    with pytest.raises(UserError, match=words) as e:
+        add_attention(model, img_size=size)
+    assert "\n" not in str(e.value)
+
+
+def test_the_proposed_stage_is_free_and_takes_it():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3))
+    for stage in ("0", "1"):
+        with pytest.raises(UserError, match=rf"take add_attention\(model, '{stage}'\)"):
+            add_attention(model, img_size=(10, 14))
+        add_attention(model, stage)

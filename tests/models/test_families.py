@@ -2,8 +2,7 @@
 
 import pytest
 
-from vision_attn.models.families import attends
-from vision_attn.models.registry import known_models
+from vision_attn.models.registry import attends, known_models
 
 
 def test_models_of_this_package() -> None:

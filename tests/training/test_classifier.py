@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
@@ -373,3 +374,20 @@ def test_prediction_is_the_softmax_of_the_model() -> None:
         rtol=1e-5,
         atol=1e-7,
     )
+
+
+@pytest.mark.parametrize("name", ["cnn", "timm:test_resnet"])
+def test_timm_learns_the_statistics_of_the_images_from_the_model(name: str, tmp_path: Path) -> None:
+    data = ImageData("", source=two_classes(20))
+    module = Classifier(name, img_size=(5, 7), in_chans=1, num_classes=2)
+    fit = trainer(tmp_path, max_steps=1)
+    fit.fit(module, data)
+    fit.save_checkpoint(tmp_path / "m.ckpt")
+    again = Classifier.load_from_checkpoint(tmp_path / "m.ckpt")
+    pixels = np.arange(35, dtype=np.uint8).reshape(5, 7, 1) * 7
+    for trained in (module, again):
+        told = resolve_model_data_config(trained.model)
+        assert told["input_size"] == (1, 5, 7)
+        image = torch.from_numpy(pixels).permute(2, 0, 1)
+        mean, std = (torch.tensor(told[key])[:, None, None] for key in ("mean", "std"))
+        assert_close((image / 255 - mean) / std, data._normalise(image))

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from vision_attn.data.batches import ImageBatches
 from vision_attn.errors import UserError
 from vision_attn.explain.observe import Heads, attention_layers, observe, tokens_of
-from vision_attn.layers.modes import in_eval
+from vision_attn.layers.state import in_eval
 from vision_attn.ops.statistics import attention_statistics
 
 __all__ = ["MEASURES", "attention_measures", "some_images"]

@@ -1,7 +1,6 @@
 """Attention modules (Vaswani et al. 2017), thin over `ops.attention`, with timm's names."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +11,13 @@ from vision_attn.layers.base import (
     AttentionOptions,
     HeadedAttention,
     check_scale,
-    merge_masks,
-    split_heads,
-    used_tokens,
+    check_tokens,
 )
+from vision_attn.layers.pairs import Beside, Chosen, read_pairs, used_tokens
 from vision_attn.ops.absent import present, surely_finite
-from vision_attn.ops.attention import attend, attention_weights
+from vision_attn.ops.attention import Pairs, attend, attention_weights
 from vision_attn.ops.checks import check_flag, check_real, check_whole
-from vision_attn.ops.positions import rotate
+from vision_attn.ops.names import plain_names
 
 __all__ = ["LocalitySelfAttention", "MultiHeadSelfAttention", "SelfAttention"]
 
@@ -39,6 +37,7 @@ class SelfAttention(nn.Module):
         UserError: (a ValueError) a width below 1, numbers out of their range.
     """
 
+    @plain_names
     def __init__(
         self,
         dim: int,
@@ -60,14 +59,23 @@ class SelfAttention(nn.Module):
         self.attn_drop = attn_drop
         self.scale = scale
 
+    @overload
+    def forward(self, x: Tensor, *, return_weights: Literal[False] = ...) -> Tensor: ...
+    @overload
+    def forward(self, x: Tensor, *, return_weights: Literal[True]) -> tuple[Tensor, Tensor]: ...
+    @plain_names
     def forward(self, x: Tensor, *, return_weights: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """(B, N, D) -> (B, N, K), and the weights (B, N, N) when asked for."""
+        check_tokens(x, self.qkv.in_features)
         q, k, v = self.qkv(x)[:, None].chunk(3, dim=-1)
         drop = self.attn_drop if self.training else 0.0
         y = attend(q, k, v, scale=self.scale, dropout_p=drop, fused=self.fused)[:, 0]
         if not return_weights:
             return y
         return y, attention_weights(q, k, scale=self.scale)[:, 0]
+
+    if TYPE_CHECKING:  # nn.Module's takes and gives anything
+        __call__ = forward
 
 
 class MultiHeadSelfAttention(HeadedAttention):
@@ -84,14 +92,24 @@ class MultiHeadSelfAttention(HeadedAttention):
         UserError: (a ValueError) heads that do not divide the width, an unknown option.
     """
 
-    qkv: nn.Module
-
+    @plain_names
     def __init__(self, dim: int, num_heads: int = 8, **options: Unpack[AttentionOptions]) -> None:
         super().__init__(dim, num_heads, {"qkv": (3, dim)}, options)
 
+    @overload
+    def forward(self, x: Tensor, attn_mask: Tensor | None = ..., is_causal: bool = ..., *,
+                rotary: Tensor | None = ..., return_weights: Literal[False] = ...,
+                **beside: Unpack[Beside]) -> Tensor: ...  # fmt: skip
+    @overload
+    def forward(self, x: Tensor, attn_mask: Tensor | None = ..., is_causal: bool = ..., *,
+                rotary: Tensor | None = ..., return_weights: Literal[True],
+                **beside: Unpack[Beside]) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+    @plain_names
     def forward(
         self,
         x: Tensor,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
         *,
         mask: Tensor | None = None,
         key_mask: Tensor | None = None,
@@ -99,12 +117,15 @@ class MultiHeadSelfAttention(HeadedAttention):
         causal: bool = False,
         rotary: Tensor | None = None,
         return_weights: bool = False,
-        weight_heads: Sequence[int] | None = None,
-        weight_queries: Sequence[int] | None = None,
+        weight_heads: Chosen = None,
+        weight_queries: Chosen = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(B, N, D) -> (B, N, D), and the weights (B, H, N, N) when asked for.
 
         Args:
+            attn_mask, is_causal: as timm's `Attention` and `F.scaled_dot_product_attention` take
+                them: bool, True = may attend, or floats added to the scores, (N, N) or
+                (B, H, N, N); beside `mask` and `bias` both count.
             mask: bool (N, N), (B, N, N) or (B, H, N, N), True = may attend.
             key_mask: bool (B, N), True = may be attended to.
             bias: added to the scores; shapes as `mask`.
@@ -114,31 +135,17 @@ class MultiHeadSelfAttention(HeadedAttention):
                 Registers are further keys, in front: (B, H, N, registers + N).
             weight_heads, weight_queries: compute the weights of these heads and queries only.
         """
-        if x.ndim != 3 or x.shape[-1] != self.dim:
-            raise UserError(
-                f"tokens have width {x.shape[-1]}, but this layer has dim {self.dim};"
-                f" wanted (B, N, {self.dim}), got {tuple(x.shape)}"
-            )
-        if (mask is not None or key_mask is not None) and not surely_finite(x):
-            queries, keys = used_tokens(mask, key_mask)
+        check_tokens(x, self.dim)
+        pairs = read_pairs(attn_mask, is_causal, mask, key_mask, bias, causal)
+        if pairs["mask"] is not None and not surely_finite(x):
+            queries, keys = used_tokens(pairs["mask"])
             used = queries | keys if self.registers is None else torch.ones_like(keys)
             x = present(x, used if key_mask is None else used & key_mask)
-        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
-        q, k = self.q_norm(q), self.k_norm(k)
-        if rotary is not None:
-            q, k = rotate(q, rotary), rotate(k, rotary)
-        return self.mix(
-            q,
-            k,
-            v,
-            mask=mask,
-            key_mask=key_mask,
-            bias=bias,
-            causal=causal,
-            return_weights=return_weights,
-            weight_heads=weight_heads,
-            weight_queries=weight_queries,
-        )
+        q, k, v = self.project(x, rotary)
+        return self.mix(q, k, v, pairs, return_weights, heads=weight_heads, queries=weight_queries)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class LocalitySelfAttention(MultiHeadSelfAttention):
@@ -156,6 +163,7 @@ class LocalitySelfAttention(MultiHeadSelfAttention):
         UserError: (a ValueError) what `MultiHeadSelfAttention` refuses, and a scale.
     """
 
+    @plain_names
     def __init__(self, dim: int, num_heads: int = 8, **options: Unpack[AttentionOptions]) -> None:
         if options.get("scale") is not None:
             raise UserError(
@@ -167,10 +175,10 @@ class LocalitySelfAttention(MultiHeadSelfAttention):
         self.temperature = nn.Parameter(torch.tensor(self.head_dim**0.5))
 
     def mix(
-        self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, **more: Any
+        self, q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, return_weights: bool, **which: Chosen
     ) -> Tensor | tuple[Tensor, Tensor]:
         """As the base class, with the queries divided by T and each token hidden from itself."""
         others = ~torch.eye(q.shape[-2], dtype=torch.bool, device=q.device)
-        mask = merge_masks(mask, None)
-        mask = others if mask is None else mask & others
-        return super().mix(q / self.temperature, k, v, mask=mask, **more)
+        mask = others if pairs["mask"] is None else pairs["mask"] & others
+        pairs = {**pairs, "mask": mask}
+        return super().mix(q / self.temperature, k, v, pairs, return_weights, **which)

@@ -1,21 +1,29 @@
-"""What the multi-head layers share: widths, norms, registers, masks, weights, output projection."""
+"""What the multi-head layers share: widths, norms, registers, weights, output projection."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
-from vision_attn.ops.attention import Score, attend, attention_weights, check_score
-from vision_attn.ops.checks import LARGEST, check_arguments, check_flag, check_real, check_whole
+from vision_attn.layers.pairs import Chosen, pad_keys
+from vision_attn.ops.attention import AttendOptions, Pairs, Score, attend, attention_weights
+from vision_attn.ops.checks import (
+    LARGEST,
+    check_choice,
+    check_flag,
+    check_real,
+    check_whole,
+    near_divisors,
+)
+from vision_attn.ops.positions import rotate
 
 __all__ = ["DEFAULTS", "AttentionOptions", "HeadOptions", "HeadedAttention", "PerHeadLinear",
-           "check_heads", "check_scale", "merge_masks", "per_head", "projection_layer",
-           "split_heads", "used_tokens"]  # fmt: skip
+           "check_heads", "check_scale", "check_tokens", "projection_layer",
+           "split_heads"]  # fmt: skip
 
 
 def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
@@ -23,13 +31,30 @@ def check_heads(dim: int, num_heads: int, name: str = "dim") -> int:
     check_whole(**{name: dim})
     check_whole(-LARGEST, num_heads=num_heads)  # below 1 is named with numbers that fit
     if num_heads < 1 or dim % num_heads:
-        fits = [n for n in range(1, dim + 1) if dim % n == 0]
-        near = sorted(sorted(fits, key=lambda n: abs(n - num_heads))[:2])
         raise UserError(
             f"{name} {dim} is not divisible by num_heads {num_heads};"
-            f" try num_heads {' or '.join(map(str, near))}"
+            f" try num_heads {near_divisors(dim, num_heads)}"
         )
     return dim // num_heads
+
+
+def check_tokens(x: Tensor, dim: int, name: str = "tokens") -> None:
+    """A UserError unless x is (B, N, D), D the `dim`; for a map it names the layer for maps."""
+    if x.ndim == 3 and x.shape[-1] == dim:
+        return
+    shape, width = tuple(x.shape), x.shape[-1] if x.ndim else 0
+    want = f"wanted (B, N, {dim})"
+    if x.ndim == 4 and width == dim != shape[1]:
+        raise UserError(f"got a map {shape}, {want}: channels are last, so use x.flatten(1, 2)")
+    if x.ndim == 4:
+        advice = f"for maps (B, C, h, w) use SelfAttention2d({shape[1]}), or x.flatten(2).mT"
+        raise UserError(f"got a map {shape}, {want}: {advice}")
+    if x.ndim == 2:
+        raise UserError(f"{name} of shape {shape} have no batch, {want}; use x[None]")
+    raise UserError(
+        f"tokens have width {width}, but this layer has dim {dim}; {want}, got {name} of shape"
+        f" {shape}"
+    )
 
 
 def check_scale(scale: float | None) -> None:
@@ -73,11 +98,10 @@ def projection_layer(
     kind: str, dim: int, num_heads: int, parts: int, bias: bool, in_dim: int | None = None
 ) -> nn.Module:
     """`full`: a linear layer; `per_head`: a `PerHeadLinear`. Both (B, N, in) -> (B, N, parts*D)."""
+    check_choice(("full", "per_head"), projection=kind)
     if kind == "full":
         return nn.Linear(dim if in_dim is None else in_dim, parts * dim, bias=bias)
-    if kind == "per_head":
-        return PerHeadLinear(dim, num_heads, parts, bias=bias, in_dim=in_dim)
-    raise UserError(f"projection={kind!r} is not known; choose full or per_head")
+    return PerHeadLinear(dim, num_heads, parts, bias=bias, in_dim=in_dim)
 
 
 class HeadOptions(TypedDict, total=False):
@@ -147,6 +171,7 @@ class HeadedAttention(nn.Module):
             named, or one out of its range.
     """
 
+    qkv: nn.Module  # of the subclasses for self-attention
     registers: Tensor | None
     observer: Callable[..., None] | None = None
     """Called, by keyword, with the arguments and the result of `attend`: q, k, v, y, mask, bias,
@@ -160,23 +185,19 @@ class HeadedAttention(nn.Module):
         options: AttentionOptions,
     ) -> None:
         super().__init__()
-        check_arguments(self, options)
         self.dim, self.num_heads, self.head_dim = dim, num_heads, check_heads(dim, num_heads)
         settings: AttentionOptions = {**DEFAULTS, **options}
-        check_score(settings["score"])
+        check_choice(get_args(Score), score=settings["score"])
         check_scale(settings["scale"])
         check_real(0, 1, attn_drop=settings["attn_drop"], proj_drop=settings["proj_drop"])
         flags = ("qkv_bias", "qk_norm", "proj_bias", "fused")
         check_flag(**{name: settings[name] for name in flags})  # type: ignore[literal-required]
         check_whole(0, num_registers=settings["num_registers"])
         self.scale, self.score, self.fused = settings["scale"], settings["score"], settings["fused"]
+        kind, bias = settings["projection"], settings["qkv_bias"]
         for name, (parts, width) in inputs.items():
-            self.add_module(
-                name,
-                projection_layer(
-                    settings["projection"], dim, num_heads, parts, settings["qkv_bias"], width
-                ),
-            )
+            layer = projection_layer(kind, dim, num_heads, parts, bias, width)
+            self.add_module(name, layer)
         norm = settings["norm_layer"] if settings["qk_norm"] else nn.Identity
         self.q_norm, self.k_norm = norm(self.head_dim), norm(self.head_dim)
         self.attn_drop = nn.Dropout(settings["attn_drop"])
@@ -188,102 +209,39 @@ class HeadedAttention(nn.Module):
             shape = (2, num_heads, self.num_registers, self.head_dim)
             self.registers = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=0.02))
 
-    def split_heads(self, x: Tensor) -> Tensor:
-        """(B, N, D) -> (B, H, N, K)."""
-        return x.reshape(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
+    def project(self, x: Tensor, rotary: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of self-attention: (B, N, D) -> three times (B, H, N, K)."""
+        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
+        q, k = self.q_norm(q), self.k_norm(k)
+        return (q, k, v) if rotary is None else (rotate(q, rotary), rotate(k, rotary), v)
+
+    def join(self, y: Tensor) -> Tensor:
+        """The output of all heads side by side to that of the layer: (B, N, D) -> (B, N, D)."""
+        return self.proj_drop(self.proj(y))
+
+    @property
+    def how(self) -> AttendOptions:
+        """How this layer calls `attend`, dropout while training only."""
+        drop = self.attn_drop.p if self.training else 0.0
+        return {"scale": self.scale, "score": self.score, "dropout_p": drop, "fused": self.fused}
 
     def mix(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        mask: Tensor | None,
-        key_mask: Tensor | None,
-        bias: Tensor | None,
-        causal: bool,
-        return_weights: bool,
-        weight_heads: Sequence[int] | None,
-        weight_queries: Sequence[int] | None,
+        self, q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, return_weights: bool, **which: Chosen
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(B, H, Nq, K), (B, H, Nk, K) twice, after the norms -> (B, Nq, D), and the weights."""
-        allowed, added = merge_masks(mask, key_mask), per_head(bias)
+        if not return_weights and any(chosen is not None for chosen in which.values()):
+            raise UserError(
+                "weight_heads and weight_queries choose among the weights;"
+                " give return_weights=True with them"
+            )
         if self.registers is not None:  # in front, so that causal still ends at the last key
             own_k, own_v = self.registers.to(k.dtype).expand(k.shape[0], -1, -1, -1, -1).unbind(1)
-            allowed, added = (
-                _pad_keys(t, k.shape[-2], self.num_registers) for t in (allowed, added)
-            )
+            pairs = pad_keys(pairs, k.shape[-2], self.num_registers)
             k, v = torch.cat((self.k_norm(own_k), k), -2), torch.cat((own_v, v), -2)
-        y = attend(
-            q,
-            k,
-            v,
-            mask=allowed,
-            bias=added,
-            causal=causal,
-            scale=self.scale,
-            score=self.score,
-            dropout_p=self.attn_drop.p if self.training else 0.0,
-            fused=self.fused,
-        )
+        y = attend(q, k, v, **pairs, **self.how)
         if self.observer is not None:
-            self.observer(q=q, k=k, v=v, y=y, mask=allowed, bias=added, causal=causal)
-        y = y.transpose(1, 2).reshape(q.shape[0], q.shape[2], self.dim)
-        y = self.proj_drop(self.proj(y))
+            self.observer(q=q, k=k, v=v, y=y, **pairs)
+        y = self.join(y.transpose(1, 2).flatten(2))
         if not return_weights:
-            if weight_heads is not None or weight_queries is not None:
-                raise UserError(
-                    "weight_heads and weight_queries choose among the weights;"
-                    " give return_weights=True with them"
-                )
             return y
-        w = attention_weights(
-            q,
-            k,
-            mask=allowed,
-            bias=added,
-            causal=causal,
-            scale=self.scale,
-            score=self.score,
-            heads=weight_heads,
-            queries=weight_queries,
-        )
-        return y, w
-
-
-def per_head(t: Tensor | None) -> Tensor | None:
-    """(N, N), (B, N, N) or (B, H, N, N) to something that broadcasts to (B, H, N, N)."""
-    return t[:, None] if t is not None and t.ndim == 3 else t
-
-
-def merge_masks(mask: Tensor | None, key_mask: Tensor | None) -> Tensor | None:
-    """One mask from (N, N), (B, N, N) or (B, H, N, N) pairs and (B, N) keys; both must allow."""
-    mask = per_head(mask)
-    if key_mask is None:
-        return mask
-    if key_mask.dtype != torch.bool or key_mask.ndim != 2:
-        raise UserError(
-            f"key_mask has dtype {key_mask.dtype} and shape {tuple(key_mask.shape)},"
-            " wanted torch.bool of shape (B, N) with True = may be attended to"
-        )
-    keys = key_mask[:, None, None, :]
-    return keys if mask is None else mask & keys
-
-
-def used_tokens(mask: Tensor | None, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Queries that attend to something, and keys that are attended to: bool (B or 1, N) each."""
-    allowed = merge_masks(mask, key_mask)
-    assert allowed is not None
-    allowed = torch.atleast_2d(allowed)
-    both = (allowed.any(-1), allowed.any(-2))
-    queries, keys = (t[None] if t.ndim == 1 else t.any(1) for t in both)
-    return queries, keys
-
-
-def _pad_keys(t: Tensor | None, keys: int, count: int) -> Tensor | None:
-    """A mask or a bias with `count` more keys in front, which it leaves alone."""
-    if t is None:
-        return None
-    if t.ndim and t.shape[-1] == 1:
-        t = t.expand(*t.shape[:-1], keys)
-    return F.pad(t, (count, 0), value=t.dtype == torch.bool)
+        return y, attention_weights(q, k, **pairs, scale=self.scale, score=self.score, **which)

@@ -23,6 +23,8 @@ from vision_attn.ops.conv import (
 
 __all__ = ["AttentionConv2d", "OffsetBias"]
 
+_SETTINGS = ("stride", "padding", "dilation", "groups", "padding_mode")
+
 
 class AttentionConv2d(nn.Module):
     """Attention that computes a `Conv2d`: (B, C, h, w) -> (B, out_channels, h', w').
@@ -51,6 +53,13 @@ class AttentionConv2d(nn.Module):
             images of another shape or smaller than the kernel.
     """
 
+    kernel_size: Pair
+    stride: Pair
+    dilation: Pair
+    padding: str | Pair
+    padding_mode: str
+    groups: int
+
     def __init__(
         self,
         in_channels: int,
@@ -75,12 +84,9 @@ class AttentionConv2d(nn.Module):
                 " choose zeros or replicate"
             )
         self.weight, self.bias = conv.weight, conv.bias
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, conv.groups
-        self.kernel_size: Pair = conv.kernel_size  # type: ignore[assignment]
-        self.stride: Pair = conv.stride  # type: ignore[assignment]
-        self.dilation: Pair = conv.dilation  # type: ignore[assignment]
-        self.padding: str | Pair = conv.padding  # type: ignore[assignment]
-        self.padding_mode = conv.padding_mode
+        self.in_channels, self.out_channels = in_channels, out_channels
+        for name in ("kernel_size", *_SETTINGS):
+            setattr(self, name, getattr(conv, name))
         self._pads = padded_pixels(self.padding, self.kernel_size, self.dilation)
         # keys that stand for padding: zero tokens; replicate padding needs none
         self._key_pads = self._pads if conv.padding_mode == "zeros" else ((0, 0), (0, 0))
@@ -103,21 +109,11 @@ class AttentionConv2d(nn.Module):
         """
         if not isinstance(conv, nn.Conv2d) or isinstance(conv.weight, nn.UninitializedParameter):
             raise UserError(f"conv is a {type(conv).__name__}, wanted an initialised nn.Conv2d")
+        same = ("in_channels", "out_channels", "kernel_size", *_SETTINGS)
         layer = cls(
-            conv.in_channels,
-            conv.out_channels,
-            conv.kernel_size,  # type: ignore[arg-type]
-            conv.stride,
-            conv.padding,
-            conv.dilation,
-            conv.groups,
-            conv.bias is not None,
-            conv.padding_mode,
-            alpha=alpha,
-            learn=learn,
-            device=conv.weight.device,
-            dtype=conv.weight.dtype,
-        )
+            **{name: getattr(conv, name) for name in same}, bias=conv.bias is not None, alpha=alpha,
+            learn=learn, device=conv.weight.device, dtype=conv.weight.dtype,
+        )  # fmt: skip
         for mine, given in ((layer.weight, conv.weight), (layer.bias, conv.bias)):
             if mine is not None and given is not None:
                 mine.data.copy_(given.detach())
@@ -178,29 +174,21 @@ class AttentionConv2d(nn.Module):
 
     def extra_repr(self) -> str:
         """Settings as `Conv2d` prints them, and whether positions are learned."""
-        return (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size},"
-            f" stride={self.stride}, padding={self.padding}, dilation={self.dilation},"
-            f" groups={self.groups}, padding_mode={self.padding_mode!r},"
-            f" learn={isinstance(self.alpha, nn.Parameter)}"
-        )
+        shown = [f"{name}={getattr(self, name)!r}" for name in ("kernel_size", *_SETTINGS)]
+        learn = isinstance(self.alpha, nn.Parameter)
+        return f"{self.in_channels}, {self.out_channels}, {', '.join(shown)}, {learn=}"
 
     def _axis_weights(self, img_size: Pair, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Softmax over the keys of each axis: (H, h', rows of keys) and (H, w', columns)."""
         alpha = self.alpha.to(torch.promote_types(self.alpha.dtype, dtype))
         rows, cols = (
             axis_weights(
-                img_size[axis],
-                self.centers[:, axis],
-                alpha,
-                kernel_size=self.kernel_size[axis],
-                stride=self.stride[axis],
-                dilation=self.dilation[axis],
-                pads=self._pads[axis],
-                key_pads=self._key_pads[axis],
+                size, self.centers[:, i], alpha, kernel_size=self.kernel_size[i],
+                stride=self.stride[i], dilation=self.dilation[i], pads=self._pads[i],
+                key_pads=self._key_pads[i],
             )
-            for axis in (0, 1)
-        )
+            for i, size in enumerate(img_size)
+        )  # fmt: skip
         return rows, cols
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.layers.tables import GridTables
+from vision_attn.layers.state import GridTables
+from vision_attn.ops.checks import check_choice
 from vision_attn.ops.masks import relative_index
 from vision_attn.ops.positions import resize_positions, resize_relative, rotary_2d, sincos_2d
 from vision_attn.ops.tokens import check_patch_size, image_to_patches
@@ -22,6 +23,8 @@ class PatchEmbed(nn.Module):
     `dynamic_img_size` allows images of other sizes that the patch divides.
     """
 
+    views = 1  # images side by side in a patch
+
     def __init__(
         self,
         img_size: tuple[int, int],
@@ -35,7 +38,12 @@ class PatchEmbed(nn.Module):
         self.img_size, self.patch_size, self.in_chans = img_size, patch_size, in_chans
         self.dynamic_img_size = dynamic_img_size
         self.grid_size = check_patch_size(img_size, patch_size)
-        self.proj: nn.Module = nn.Linear(in_chans * patch_size[0] * patch_size[1], embed_dim)
+        width = self.views * in_chans * patch_size[0] * patch_size[1]
+        self.proj: nn.Module = nn.Linear(width, embed_dim)
+        self.build(width, embed_dim)
+
+    def build(self, width: int, embed_dim: int) -> None:
+        """What a subclass has beside the map of `width` numbers to D, or in its place."""
 
     def grid_of(self, x: Tensor) -> tuple[int, int]:
         """(rows, columns) of tokens of images (B, C, h, w); a UserError where they do not fit.
@@ -67,6 +75,7 @@ class PositionEmbed(GridTables):
 
     def __init__(self, kind: Positions, grid_size: tuple[int, int], embed_dim: int) -> None:
         super().__init__()
+        check_choice(get_args(Positions), pos_embed=kind)
         n = grid_size[0] * grid_size[1]
         self.kind, self.grid_size, self.embed_dim = kind, grid_size, embed_dim
         self.pos_embed: Tensor | None
@@ -76,12 +85,8 @@ class PositionEmbed(GridTables):
             self.table_grid = grid_size
         elif kind == "sincos2d":
             self.fixed_table("pos_embed", sincos_2d(grid_size, embed_dim)[None])
-        elif kind in get_args(Positions):
-            self.pos_embed = None
         else:
-            raise UserError(
-                f"pos_embed={kind!r} is not known; choose one of {', '.join(get_args(Positions))}"
-            )
+            self.pos_embed = None
 
     def forward(self, x: Tensor, grid_size: tuple[int, int] | None = None) -> Tensor:
         """(B, N, D) -> (B, N, D). Another grid: the learned table resized, sines computed."""

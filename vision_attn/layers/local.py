@@ -7,13 +7,15 @@ may change from call to call.
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from timm.layers import to_2tuple
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
-from vision_attn.layers.base import AttentionOptions, HeadedAttention, split_heads
-from vision_attn.layers.tables import GridTables
+from vision_attn.layers.base import AttentionOptions, HeadedAttention, check_tokens
+from vision_attn.layers.state import GridTables
+from vision_attn.ops.checks import check_flag
 from vision_attn.ops.masks import (
     Pair,
     check_kernel,
@@ -22,8 +24,8 @@ from vision_attn.ops.masks import (
     relative_index,
     window_mask,
 )
+from vision_attn.ops.names import plain_names
 from vision_attn.ops.neighborhood import neighborhood_attend
-from vision_attn.ops.positions import rotate
 from vision_attn.ops.windows import window_attend
 
 __all__ = ["LocalAttention", "NeighborhoodAttention", "WindowAttention"]
@@ -39,7 +41,6 @@ class LocalAttention(GridTables, HeadedAttention):
     """
 
     on_grid = True  # forward takes grid_size
-    qkv: nn.Module
     relative_position_bias_table: Tensor | None
     dilation: Pair = (1, 1)
 
@@ -60,24 +61,34 @@ class LocalAttention(GridTables, HeadedAttention):
             self.relative_position_bias_table = nn.Parameter(torch.empty(shape))
             nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
+    @plain_names
     def forward(
         self, x: Tensor, grid_size: tuple[int, int], *, rotary: Tensor | None = None
     ) -> Tensor:
         """(B, h*w, D) -> (B, h*w, D), grid_size (h, w); rotary as in `MultiHeadSelfAttention`."""
         h, w = grid_size
+        if x.ndim == 4 or x.ndim == 2:
+            check_tokens(x, self.dim)
         if x.ndim != 3 or x.shape[-1] != self.dim or x.shape[1] != h * w or min(h, w) < 1:
             raise UserError(
                 f"tokens have shape {tuple(x.shape)}, but dim {self.dim} and grid_size {h} x {w}"
                 f" want (B, {h * w}, {self.dim})"
             )
-        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
-        q, k = self.q_norm(q), self.k_norm(k)
-        if rotary is not None:
-            q, k = rotate(q, rotary), rotate(k, rotary)
-        y = self._near(q, k, v, (h, w))
+        full = self._filled((h, w))
+        if full != (h, w):
+            pads = (0, 0, 0, full[1] - w, 0, full[0] - h)
+            x = F.pad(x.unflatten(1, (h, w)), pads).flatten(1, 2)
+        q, k, v = self.project(x, rotary)
+        y = self._near(q, k, v, full)
         if self.observer is not None:
-            self.observer(q=q, k=k, v=v, y=y, grid_size=(h, w))
-        return self.proj_drop(self.proj(y.transpose(1, 2).reshape(x.shape)))
+            self.observer(q=q, k=k, v=v, y=y, grid_size=full)
+        if full != (h, w):
+            y = y.unflatten(2, full)[:, :, :h, :w].flatten(2, 3)
+        return self.proj_drop(self.proj(y.transpose(1, 2).flatten(2)))
+
+    def _filled(self, grid_size: Pair) -> Pair:
+        """The grid with the tokens of zeros that a layer adds to it."""
+        return grid_size
 
     def mask(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor:
         """The mask under which full attention is this layer: (h, w) -> (Nq, h*w), bool.
@@ -101,7 +112,7 @@ class LocalAttention(GridTables, HeadedAttention):
 class WindowAttention(LocalAttention):
     """Attention inside M_h x M_w windows with a relative bias: (B, N, D) -> (B, N, D).
 
-    The grid is padded to whole windows, then shifted; pads take no weight, and tokens that only the
+    The grid is padded to whole windows, then shifted; pads are hidden, and tokens that only the
     cyclic shift brings together do not attend to each other. An axis that one window covers is not
     shifted. The same as attention under `ops.masks.window_mask`. Parameters have the names and the
     order of timm's `swin_transformer.WindowAttention`, so its weights load as they are.
@@ -113,6 +124,8 @@ class WindowAttention(LocalAttention):
         shift_size: how far the windows are moved, one number or a pair, 0 to window - 1; Swin takes
             0 and half a window in turn.
         rel_bias: a learned bias for each head and difference of positions.
+        pad_tokens: fill the grid up to whole windows with tokens of zeros that take weight, as Swin
+            does (torchvision's `shifted_window_attention`); an observer and `mask` see them too.
         options: see `AttentionOptions`; `qkv_bias` is True here, as timm's, and there are no
             registers.
 
@@ -121,6 +134,7 @@ class WindowAttention(LocalAttention):
             that do not fill the grid.
     """
 
+    @plain_names
     def __init__(
         self,
         dim: int,
@@ -129,14 +143,21 @@ class WindowAttention(LocalAttention):
         window_size: int | Pair = 7,
         shift_size: int | Pair = 0,
         rel_bias: bool = True,
+        pad_tokens: bool = False,
         **options: Unpack[AttentionOptions],
     ) -> None:
         window, shift = to_2tuple(window_size), to_2tuple(shift_size)
         check_window(window, shift)
+        check_flag(pad_tokens=pad_tokens)
         reach = (window[0] - 1, window[1] - 1)
         super().__init__(dim, num_heads, reach, rel_bias, {"qkv_bias": True, **options})
         self.window_size: Pair = window
         self.shift_size: Pair = shift
+        self.pad_tokens = pad_tokens
+
+    def _filled(self, grid_size: Pair) -> Pair:
+        h, w = (-(-n // m) * m for n, m in zip(grid_size, self.window_size, strict=True))
+        return (h, w) if self.pad_tokens else grid_size
 
     def mask(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor:
         """`ops.masks.window_mask` of this layer: (h, w) -> (Nq, h*w), bool."""
@@ -145,18 +166,9 @@ class WindowAttention(LocalAttention):
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
         return window_attend(
-            q,
-            k,
-            v,
-            grid_size,
-            self.window_size,
-            shift_size=self.shift_size,
-            bias_table=self.relative_position_bias_table,
-            scale=self.scale,
-            score=self.score,
-            dropout_p=self.attn_drop.p if self.training else 0.0,
-            fused=self.fused,
-        )
+            q, k, v, grid_size, self.window_size, shift_size=self.shift_size,
+            bias_table=self.relative_position_bias_table, **self.how,
+        )  # fmt: skip
 
 
 class NeighborhoodAttention(LocalAttention):
@@ -180,6 +192,7 @@ class NeighborhoodAttention(LocalAttention):
             not fill the grid.
     """
 
+    @plain_names
     def __init__(
         self,
         dim: int,
@@ -205,15 +218,6 @@ class NeighborhoodAttention(LocalAttention):
 
     def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
         return neighborhood_attend(
-            q,
-            k,
-            v,
-            grid_size,
-            self.kernel_size,
-            dilation=self.dilation,
-            bias_table=self.relative_position_bias_table,
-            scale=self.scale,
-            score=self.score,
-            dropout_p=self.attn_drop.p if self.training else 0.0,
-            fused=self.fused,
-        )
+            q, k, v, grid_size, self.kernel_size, dilation=self.dilation,
+            bias_table=self.relative_position_bias_table, **self.how,
+        )  # fmt: skip

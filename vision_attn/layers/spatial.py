@@ -16,14 +16,17 @@ from typing_extensions import TypedDict, Unpack
 
 from vision_attn.errors import UserError
 from vision_attn.layers.base import check_heads, check_scale
-from vision_attn.layers.modes import in_eval
+from vision_attn.layers.state import in_eval
 from vision_attn.ops.attention import attend
-from vision_attn.ops.checks import check_arguments, check_flag, check_real, check_whole
+from vision_attn.ops.checks import check_choice, check_flag, check_real, check_whole
+from vision_attn.ops.names import plain_names
 from vision_attn.ops.tokens import image_to_pixels, pixels_to_image
 
-__all__ = ["SelfAttention2d", "add_attention"]
+__all__ = ["KINDS", "Preset", "SelfAttention2d", "add_attention"]
 
 Kind = Literal["sagan", "nonlocal", "multihead"]
+_MOST_TOKENS = 1024  # of the stage that is proposed: the scores of a head are then 4 MiB
+
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -47,9 +50,17 @@ class KindOptions(TypedDict, total=False):
     gate: Literal["gamma", "layer_scale", "norm"] | None
 
 
-class _Preset(NamedTuple):
-    """What a paper sets: width of q and k, of v, as C divided by it; heads; scale; bias; gate."""
+class Preset(NamedTuple):
+    """A kind of `SelfAttention2d`: what it is for, what it costs, what its paper sets.
 
+    gflops, pooled: of one image of 64 channels and 64 x 64 pixels, without `pool` and with it.
+    qk_ratio, v_ratio: C divided by the width of queries and keys, and of values.
+    """
+
+    use: str
+    gflops: float
+    pooled: float
+    source: str
     qk_ratio: int
     v_ratio: int
     num_heads: int
@@ -58,11 +69,14 @@ class _Preset(NamedTuple):
     gate: Literal["gamma", "norm"]
 
 
-_PRESETS = {
-    "sagan": _Preset(8, 8, 1, 1.0, False, "gamma"),
-    "nonlocal": _Preset(2, 2, 1, 1.0, True, "norm"),
-    "multihead": _Preset(1, 1, 8, None, True, "gamma"),
-}
+KINDS = {
+    "sagan": Preset("GAN, maps of 16 to 64 pixels", 0.55, 0.15, "Zhang et al. 2018",
+                    8, 8, 1, 1.0, False, "gamma"),
+    "nonlocal": Preset("video, detection: behind layer2 or layer3", 2.21, 0.60, "Wang et al. 2018",
+                       2, 2, 1, 1.0, True, "norm"),
+    "multihead": Preset("bottleneck of a U-Net or ResNet", 4.43, 1.21, "Vaswani et al. 2017",
+                        1, 1, 8, None, True, "gamma"),
+}  # fmt: skip
 
 
 class SelfAttention2d(nn.Module):
@@ -72,6 +86,15 @@ class SelfAttention2d(nn.Module):
     gamma from 0. `nonlocal`: widths C/2, `x_i + BN(W_z y_i)`, the norm's scale from 0, softmax
     (embedded Gaussian) or `score="dot"`. `multihead`: `MultiHeadSelfAttention` on the pixels, times
     gamma.
+
+    | kind | use | GFLOP at 64 x 64 | with pool | source |
+    |---|---|---:|---:|---|
+    | sagan | GAN, maps of 16 to 64 pixels | 0.55 | 0.15 | Zhang et al. 2018 |
+    | nonlocal | video, detection: behind layer2 or layer3 | 2.21 | 0.60 | Wang et al. 2018 |
+    | multihead | bottleneck of a U-Net or ResNet | 4.43 | 1.21 | Vaswani et al. 2017 |
+
+    The cost is that of one image of 64 channels, by `models.cost.cost`; it grows with (h w)^2 but
+    for `score="dot"`, which is linear in h w. The table is `KINDS`.
 
     Args:
         dim: channels C.
@@ -92,6 +115,7 @@ class SelfAttention2d(nn.Module):
 
     gamma: Tensor | None
 
+    @plain_names
     def __init__(
         self,
         dim: int,
@@ -106,13 +130,14 @@ class SelfAttention2d(nn.Module):
         **changes: Unpack[KindOptions],
     ) -> None:
         super().__init__()
-        check_arguments(self, changes)
         check_whole(dim=dim)
         check_real(0, 1, attn_drop=attn_drop)
         check_real(-math.inf, init_values=init_values)
         check_scale(changes.get("scale"))
         check_flag(pool=pool, spectral_norm=spectral_norm, fused=fused)
-        preset = _PRESETS[_known("kind", kind, tuple(_PRESETS))]
+        check_choice(KINDS, kind=kind)
+        check_choice(("softmax", "dot"), score=score)
+        preset = KINDS[kind]
         own: KindOptions = {
             "num_heads": preset.num_heads,
             "qk_dim": max(1, dim // preset.qk_ratio),
@@ -123,7 +148,7 @@ class SelfAttention2d(nn.Module):
         }
         setting: Any = own | {k: v for k, v in changes.items() if v is not None}
         self.dim, self.kind, self.pool, self.fused = dim, kind, pool, fused
-        self.score = _known("score", score, ("softmax", "dot"))
+        self.score = score
         self.num_heads, self.scale = setting["num_heads"], setting["scale"]
         head_dim = check_heads(setting["qk_dim"], self.num_heads, "qk_dim")
         check_heads(setting["v_dim"], self.num_heads, "v_dim")
@@ -135,22 +160,24 @@ class SelfAttention2d(nn.Module):
         self.k = wrap(nn.Conv2d(dim, qk, 1, bias=bias))
         self.v = wrap(nn.Conv2d(dim, width, 1, bias=bias))
         self.proj = wrap(nn.Conv2d(width, dim, 1, bias=bias))
-        gate_name = _known("gate", setting["gate"], ("gamma", "layer_scale", "norm"))
+        check_choice(("gamma", "layer_scale", "norm"), gate=setting["gate"])
         self.norm: nn.Module = nn.Identity()
         self.gamma = None
-        if gate_name == "norm":
+        if setting["gate"] == "norm":
             self.norm = nn.BatchNorm2d(dim)
             nn.init.constant_(self.norm.weight, init_values)
         else:
-            shape = () if gate_name == "gamma" else (dim, 1, 1)
+            shape = () if setting["gate"] == "gamma" else (dim, 1, 1)
             self.gamma = nn.Parameter(torch.full(shape, float(init_values)))
 
+    @plain_names
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, h, w) -> (B, C, h, w)."""
         if x.ndim != 4 or x.shape[1] != self.dim:
+            beside = f"; for tokens (B, N, {x.shape[-1]}) use MultiHeadSelfAttention({x.shape[-1]})"
             raise UserError(
                 f"x has shape {tuple(x.shape)}, wanted (B, {self.dim}, h, w): this layer has dim"
-                f" {self.dim}"
+                f" {self.dim}{beside if x.ndim == 3 else ''}"
             )
         q, k, v = self.q(x), self.k(x), self.v(x)
         if self.pool:
@@ -170,7 +197,7 @@ class SelfAttention2d(nn.Module):
 
 def add_attention(
     model: Model,
-    stage: str,
+    stage: str | None = None,
     kind: Kind = "sagan",
     *,
     channels: int | None = None,
@@ -184,23 +211,26 @@ def add_attention(
 
     Args:
         model: any network in which the stage gives feature maps (B, C, h, w).
-        stage: name of a module, such as `layer3` or `features.4`; see `model.named_modules()`.
+        stage: name of a module, such as `layer3` or `features.4`; see `model.named_modules()`. None
+            is refused with the stages that there are and the one to take.
         kind, options: see `SelfAttention2d`; an unknown option is refused.
         channels: C of the stage. None: taken from running a black image through the model once.
         img_size: pixels of that image, one number or (height, width).
 
     Raises:
-        UserError: no such stage (near names are listed), a stage that gives no feature map, that
-            was not reached, that has such a layer already, or that runs over its children.
+        UserError: no stage (the error proposes one of those with maps), no such stage (near names
+            are listed), a stage that gives no feature map, that was not reached, that has such a
+            layer already, or that runs over its children.
     """
     names = dict(model.named_modules())
+    if stage is None:
+        raise UserError(_proposal(model, img_size))
     if stage not in names or not stage:
         near = get_close_matches(stage, [n for n in names if n], n=5, cutoff=0.4)
         tops = [n for n, _ in model.named_children()]
         raise UserError(f"stage {stage!r} is not in the model; try {', '.join(near or tops)}")
     target = names[stage]
-    plain = type(target).forward is nn.Sequential.forward
-    if not plain and isinstance(target, (nn.Sequential, nn.ModuleList, nn.ModuleDict)):
+    if _runs_over_children(target):
         raise UserError(
             f"stage {stage!r} is a {type(target).__name__} that runs over its children;"
             " name a module inside it or behind it"
@@ -208,11 +238,15 @@ def add_attention(
     if hasattr(target, "self_attention2d"):
         raise UserError(f"stage {stage!r} has attention already; name another stage")
     if channels is None:
-        channels = _find_channels(model, target, stage, img_size)
+        outputs = _run(model, {stage: target}, img_size, "channels=")[stage]
+        if not _is_map(outputs):
+            got = getattr(outputs[0], "shape", type(outputs[0]).__name__) if outputs else "no call"
+            raise UserError(f"stage {stage!r} gave {got}, wanted one feature map (B, C, h, w)")
+        channels = outputs[0].shape[1]
     layer = SelfAttention2d(channels, kind, **options)
     like = next(target.parameters(), next(model.parameters(), torch.empty(0)))
     target.add_module("self_attention2d", layer.to(like).train(target.training))
-    if not plain:
+    if type(target).forward is not nn.Sequential.forward:
         target.register_forward_hook(_attend_after)
     return model
 
@@ -222,34 +256,80 @@ def _attend_after(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     return module.self_attention2d(output)  # type: ignore[operator]
 
 
-def _find_channels(
-    model: nn.Module, target: nn.Module, stage: str, img_size: int | tuple[int, int]
-) -> int:
-    """Channels of a stage's output, from one image in eval mode; the model is left as it was."""
+def _runs_over_children(module: nn.Module) -> bool:
+    """Whether a further child would be run as well: a list, a Sequential's subclass."""
+    if type(module).forward is nn.Sequential.forward:
+        return False
+    return isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict))
+
+
+def _is_map(outputs: list[Any]) -> bool:
+    return bool(outputs) and isinstance(outputs[0], Tensor) and outputs[0].ndim == 4
+
+
+def _run(
+    model: nn.Module,
+    stages: dict[str, nn.Module],
+    img_size: int | tuple[int, int],
+    instead: str,
+) -> dict[str, list[Any]]:
+    """Outputs of stages, in the order in which they end, for a black image in eval mode."""
     first = next((m for m in model.modules() if isinstance(m, nn.Conv2d)), None)
     if first is None:
-        raise UserError("the model has no Conv2d that shows its channels; give channels=")
+        raise UserError(f"the model has no Conv2d that shows its channels; give {instead}")
     size = (img_size, img_size) if isinstance(img_size, int) else img_size
-    outputs: list[Any] = []
-    handle = target.register_forward_hook(lambda module, args, output: outputs.append(output))
+    outputs: dict[str, list[Any]] = {}
+
+    def hook(name: str) -> Any:
+        return lambda module, args, output: outputs.setdefault(name, []).append(output)
+
+    handles = [module.register_forward_hook(hook(name)) for name, module in stages.items()]
     try:
         with in_eval(model), torch.no_grad():
             model(first.weight.new_zeros(1, first.in_channels, *size))
     except (RuntimeError, ValueError, AssertionError) as e:
-        raise UserError(f"an image of {size} pixels does not run: {e}; give channels=") from e
+        raise UserError(f"an image of {size} pixels does not run: {e}; give {instead}") from e
     finally:
-        handle.remove()
-    if not outputs or not isinstance(outputs[0], Tensor) or outputs[0].ndim != 4:
-        got = (
-            "no call"
-            if not outputs
-            else f"{getattr(outputs[0], 'shape', type(outputs[0]).__name__)}"
-        )
-        raise UserError(f"stage {stage!r} gave {got}, wanted one feature map (B, C, h, w)")
-    return outputs[0].shape[1]
+        for handle in handles:
+            handle.remove()
+    return {name: [] for name in stages if name not in outputs} | outputs
 
 
-def _known(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(choices)}")
-    return value
+def _proposal(model: nn.Module, img_size: int | tuple[int, int]) -> str:
+    """The stages with maps, one a size, the outermost, and which to take: the largest map of at
+    most `_MOST_TOKENS`, of blocks rather than of single layers.
+    """
+    free = {
+        name: module
+        for name, module in model.named_modules()
+        if name
+        and not _runs_over_children(module)
+        and not hasattr(module, "self_attention2d")
+        and "self_attention2d" not in name.split(".")
+    }
+    stages: dict[tuple[int, int], tuple[str, Tensor]] = {}
+    for name, outputs in _run(model, free, img_size, "stage").items():
+        if len(outputs) == 1 and _is_map(outputs) and outputs[0][0, 0].numel() > 1:
+            size = (outputs[0].shape[2], outputs[0].shape[3])
+            if size not in stages or name.count(".") <= stages[size][0].count("."):
+                stages[size] = name, outputs[0]
+    if not stages:
+        raise UserError("the model has no stage that gives a feature map (B, C, h, w)")
+    shown = sorted(stages.values(), key=lambda stage: -stage[1][0, 0].numel())
+    blocks = [stage for stage in shown if _holds_convolution(free[stage[0]])]
+    choice = blocks if len(blocks) > 1 else shown
+    small = [name for name, y in choice if y[0, 0].numel() <= _MOST_TOKENS]
+    best = small[0] if small else choice[-1][0]
+    texts = (
+        f"{name} ({y.shape[1]} x {y.shape[2]} x {y.shape[3]}, {y[0, 0].numel():,} tokens)"
+        for name, y in shown
+    )
+    size = (img_size, img_size) if isinstance(img_size, int) else img_size
+    return (
+        f"no stage given; with {size[0]} x {size[1]} pixels there are {', '.join(texts)}; take"
+        f" add_attention(model, {best!r})"
+    )
+
+
+def _holds_convolution(module: nn.Module) -> bool:
+    return any(isinstance(m, nn.Conv2d) for child in module.children() for m in child.modules())

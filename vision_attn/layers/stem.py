@@ -30,19 +30,10 @@ class ConvStem(PatchEmbed):
 
     kaiming: Literal["fan_in", "fan_out"] = "fan_out"
 
-    def __init__(
-        self,
-        img_size: tuple[int, int],
-        patch_size: tuple[int, int],
-        in_chans: int,
-        embed_dim: int,
-        *,
-        dynamic_img_size: bool = False,
-    ) -> None:
-        super().__init__(
-            img_size, patch_size, in_chans, embed_dim, dynamic_img_size=dynamic_img_size
-        )
-        self.proj = nn.Sequential(*self.layers(_widths(patch_size, in_chans, embed_dim)))
+    def build(self, width: int, embed_dim: int) -> None:
+        """Convolutions in place of the one map."""
+        widths = _widths(self.patch_size, self.in_chans, embed_dim)
+        self.proj = nn.Sequential(*self.layers(widths))
         for module in self.proj.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode=self.kaiming, nonlinearity="relu")
@@ -87,22 +78,15 @@ class ShiftedPatchEmbed(PatchEmbed):
             divide the image.
     """
 
-    def __init__(
-        self,
-        img_size: tuple[int, int],
-        patch_size: tuple[int, int],
-        in_chans: int,
-        embed_dim: int,
-        *,
-        dynamic_img_size: bool = False,
-    ) -> None:
-        if min(patch_size) < 2:
-            raise UserError(f"patch_size {patch_size} has no half to shift by; wanted 2 or more")
-        super().__init__(
-            img_size, patch_size, 5 * in_chans, embed_dim, dynamic_img_size=dynamic_img_size
-        )
-        self.in_chans = in_chans
-        self.norm = nn.LayerNorm(5 * in_chans * patch_size[0] * patch_size[1])
+    views = 5
+
+    def build(self, width: int, embed_dim: int) -> None:
+        """A norm in front of the map."""
+        if min(self.patch_size) < 2:
+            raise UserError(
+                f"patch_size {self.patch_size} has no half to shift by; wanted 2 or more"
+            )
+        self.norm = nn.LayerNorm(width)
 
     def embed(self, x: Tensor) -> Tensor:
         """(B, C, h*p, w*q) -> (B, h*w, D)."""

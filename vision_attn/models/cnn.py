@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from timm.layers import to_2tuple
-from timm.models import register_model
+from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.models.registry import no_pretrained
+from vision_attn.models.base import ImageClassifier, build, small_cfg
 from vision_attn.ops.checks import check_memory, check_pair, check_real, check_whole
 
 __all__ = ["SmallCNN", "stage_sizes", "vision_attn_cnn"]
@@ -27,7 +27,7 @@ def stage_sizes(img_size: tuple[int, int], stages: int) -> list[tuple[int, int]]
     return sizes
 
 
-class SmallCNN(nn.Module):
+class SmallCNN(ImageClassifier):
     """(B, C, h, w) -> (B, classes), mean-pooled before the linear head.
 
     Args:
@@ -38,7 +38,12 @@ class SmallCNN(nn.Module):
         widths: channels of each stage; `models.cost.match_cnn` solves for them.
         depth: convolutions in each stage.
         drop_rate: dropout before the head.
+        global_pool: `avg`, the mean of the map; empty, the map itself, with `num_classes=0`.
     """
+
+    layer_names = ("stages",)
+    first_conv = "stages.0.0"
+    fixed_input_size = False
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class SmallCNN(nn.Module):
         widths: Sequence[int] = (24, 48, 96),
         depth: int = 2,
         drop_rate: float = 0.0,
+        global_pool: Literal["avg", ""] = "avg",
     ) -> None:
         super().__init__()
         if isinstance(widths, str) or not isinstance(widths, Sequence) or not widths:
@@ -60,6 +66,7 @@ class SmallCNN(nn.Module):
         check_whole(in_chans=in_chans)
         check_whole(0, num_classes=num_classes)
         check_real(0, 1, open="high", drop_rate=drop_rate)
+        self.check_head(num_classes, global_pool)
         weights = (9 * a * b for a, b in pairwise((in_chans, *widths)))
         check_memory(
             f"widths {list(widths)} at depth {depth}: the weights",
@@ -79,33 +86,45 @@ class SmallCNN(nn.Module):
                 ]
                 chans = width
             stages.append(nn.Sequential(*layers))
-        self.num_classes, self.num_features = num_classes, chans
+        self.img_size, self.in_chans, self.pool_size = sizes[0], in_chans, sizes[-1]
+        self.num_classes, self.num_features, self.global_pool = num_classes, chans, global_pool
         self.stages = nn.Sequential(*stages)
         self.head_drop = nn.Dropout(drop_rate)
         self.head = nn.Linear(chans, num_classes) if num_classes else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.describe()
 
-    def get_classifier(self) -> nn.Module:
-        """The head."""
-        return self.head
+    @property
+    def feature_info(self) -> list[dict[str, Any]]:
+        """Name, channels and pixels a cell of each stage, for timm's `FeatureInfo`."""
+        rows: list[dict[str, Any]] = []
+        for i, stage in enumerate(self.stages):
+            conv = stage[0]  # type: ignore[index]
+            pixels = conv.stride[0] * (rows[-1]["reduction"] if rows else 1)
+            rows.append(
+                {"module": f"stages.{i}", "num_chs": conv.out_channels, "reduction": pixels}
+            )
+        return rows
 
-    def forward_features(self, x: Tensor) -> Tensor:
-        """(B, C, h, w) -> (B, widths[-1], h', w')."""
-        return self.stages(x)
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Layers of parameters by name, for timm's decay of the learning rate by layer."""
+        return {"blocks": r"^stages\.(\d+)"}
 
-    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """(B, D, h', w') -> (B, classes), or the pooled features (B, D)."""
-        x = self.head_drop(x.mean((2, 3)))
-        return x if pre_logits else self.head(x)
+    def enter(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Images as they are; a map shows its own grid."""
+        return x, self.img_size
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, h, w) -> (B, classes)."""
-        return self.forward_head(self.forward_features(x))
+    def pool(self, x: Tensor) -> Tensor:
+        """(B, D, h', w') -> (B, D)."""
+        return x.mean((2, 3)) if self.global_pool else x
+
+
+default_cfgs = generate_default_cfgs({"vision_attn_cnn": small_cfg(first_conv="stages.0.0")})
 
 
 @register_model
 def vision_attn_cnn(pretrained: bool = False, **kwargs: Any) -> SmallCNN:
     """The small CNN; arguments of `SmallCNN`."""
-    return SmallCNN(**no_pretrained(pretrained, kwargs))
+    return build(SmallCNN, "vision_attn_cnn", pretrained, **kwargs)

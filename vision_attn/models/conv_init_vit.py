@@ -3,14 +3,14 @@
 from typing import Any
 
 import torch
-from timm.models import register_model
+from timm.models import generate_default_cfgs, register_model
 from torch import nn
 
 from vision_attn.errors import UserError
 from vision_attn.layers.attention import MultiHeadSelfAttention
 from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.conv import OffsetBias
-from vision_attn.models.registry import no_pretrained
+from vision_attn.models.base import build, small_cfg
 from vision_attn.models.vit import VisionTransformer
 
 __all__ = ["ConvInitVisionTransformer", "vision_attn_conv_init_vit"]
@@ -78,7 +78,7 @@ class ConvInitVisionTransformer(VisionTransformer):
 
 
 _ALLOWED: dict[str, tuple[Any, ...]] = {
-    "global_pool": ("avg", "map"),
+    "global_pool": ("avg", "map", ""),
     "score": ("softmax",),
     "num_registers": (0,),
     "lsa": (False,),
@@ -100,7 +100,10 @@ def _zero_queries(block: EncoderBlock) -> None:
         p[: p.shape[0] // 3].zero_()
 
 
+default_cfgs = generate_default_cfgs({"vision_attn_conv_init_vit": small_cfg()})
+
+
 @register_model
 def vision_attn_conv_init_vit(pretrained: bool = False, **kwargs: Any) -> ConvInitVisionTransformer:
     """The attention classifier whose heads start as convolutions over patches."""
-    return ConvInitVisionTransformer(**no_pretrained(pretrained, kwargs))
+    return build(ConvInitVisionTransformer, "vision_attn_conv_init_vit", pretrained, **kwargs)

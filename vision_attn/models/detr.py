@@ -1,7 +1,5 @@
 """The model decides how many outputs there are: DETR (Carion et al. 2020)."""
 
-from typing import cast
-
 import torch
 from timm.layers import Mlp, to_2tuple
 from torch import Tensor, nn
@@ -10,7 +8,7 @@ from typing_extensions import Unpack
 from vision_attn.layers.base import AttentionOptions
 from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.layers.embed import PatchEmbed, PositionEmbed
-from vision_attn.layers.tables import GridTables
+from vision_attn.layers.state import GridTables
 from vision_attn.models.vit import check_sizes
 from vision_attn.ops.checks import check_whole
 from vision_attn.ops.positions import sincos_2d
@@ -39,7 +37,7 @@ class MemoryBlock(nn.Module):
     def forward(self, x: Tensor, pos: Tensor, key_mask: Tensor | None = None) -> Tensor:
         """(B, N, D), positions (N, D), keys that may be attended to (B, N) -> (B, N, D)."""
         y = self.norm1(x)
-        x = x + cast("Tensor", self.attn(y, y, y, query_pos=pos, key_pos=pos, key_mask=key_mask))
+        x = x + self.attn(y, y, y, query_pos=pos, key_pos=pos, key_mask=key_mask)
         return x + self.mlp(self.norm2(x))
 
 
@@ -68,12 +66,11 @@ class QueryBlock(nn.Module):
     ) -> Tensor:
         """(B, Nq, D), memory (B, N, D), E (Nq, D), P (N, D), (B, N) -> (B, Nq, D)."""
         y = self.norm1(t)
-        t = t + cast("Tensor", self.attn(y, y, y, query_pos=query_pos, key_pos=query_pos))
-        y = self.cross(
+        t = t + self.attn(y, y, y, query_pos=query_pos, key_pos=query_pos)
+        t = t + self.cross(
             self.norm2(t), memory, memory,
             query_pos=query_pos, key_pos=memory_pos, key_mask=key_mask,
         )  # fmt: skip
-        t = t + cast("Tensor", y)
         return t + self.mlp(self.norm3(t))
 
 

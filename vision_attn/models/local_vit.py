@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
-from timm.models import register_model
+from timm.models import generate_default_cfgs, register_model
 
 from vision_attn.errors import UserError
 from vision_attn.layers.embed import Positions
 from vision_attn.layers.local import NeighborhoodAttention
-from vision_attn.models.registry import no_pretrained
+from vision_attn.models.base import build, small_cfg
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.checks import check_whole
 
@@ -38,13 +38,15 @@ class LocalVisionTransformer(VisionTransformer):
             a radius below 1, or another number of them than blocks.
     """
 
+    pools = ("avg", "map", "")
+
     def __init__(
         self,
         img_size: int | tuple[int, int] = 32,
         patch_size: int | tuple[int, int] = 4,
         in_chans: int = 3,
         num_classes: int = 10,
-        global_pool: Literal["avg", "map"] = "avg",
+        global_pool: Literal["avg", "map", ""] = "avg",
         *,
         radius: int | Sequence[int] = 1,
         dilation: int = 1,
@@ -52,7 +54,7 @@ class LocalVisionTransformer(VisionTransformer):
         pos_embed: Positions = "learn",
         **others: Any,
     ) -> None:
-        if global_pool not in ("avg", "map"):
+        if global_pool not in self.pools:
             raise UserError(
                 f"global_pool={global_pool!r}: local attention needs global_pool='avg' or 'map'"
             )
@@ -89,7 +91,10 @@ class LocalVisionTransformer(VisionTransformer):
         """Memory is linear in the tokens here."""
 
 
+default_cfgs = generate_default_cfgs({"vision_attn_local_vit": small_cfg()})
+
+
 @register_model
 def vision_attn_local_vit(pretrained: bool = False, **kwargs: Any) -> LocalVisionTransformer:
     """The attention classifier with a limited field; arguments of `LocalVisionTransformer`."""
-    return LocalVisionTransformer(**no_pretrained(pretrained, kwargs))
+    return build(LocalVisionTransformer, "vision_attn_local_vit", pretrained, **kwargs)

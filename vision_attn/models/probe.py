@@ -7,7 +7,7 @@ from timm.layers import to_2tuple
 from torch import Tensor, nn
 
 from vision_attn.errors import UserError
-from vision_attn.layers.modes import in_eval
+from vision_attn.layers.state import in_eval
 
 __all__ = ["FAILURES", "check_runs"]
 

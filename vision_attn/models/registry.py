@@ -1,14 +1,21 @@
-"""Image classifiers by name: ours (registered with timm as `vision_attn_*`) and any `timm:NAME`."""
+"""Image classifiers by name: ours (registered with timm as `vision_attn_*`) and any `timm:NAME`.
 
-from collections.abc import Mapping, Sequence
+Which of them attend is told of ours by the class, of timm's by what they hold.
+"""
+
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
 import timm
+import torch
 from torch import nn
 
 from vision_attn.errors import UserError
+from vision_attn.layers.replace import is_attention
 from vision_attn.models.probe import FAILURES, check_runs
+from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.checks import (
     arguments_of,
     check_known,
@@ -18,7 +25,7 @@ from vision_attn.ops.checks import (
     weight_sources,
 )
 
-__all__ = ["create_model", "known_models", "no_pretrained"]
+__all__ = ["attends", "create_model", "known_models"]
 
 
 def known_models() -> list[str]:
@@ -119,11 +126,33 @@ def _check_args(entry: str, sizes: dict[str, Any], args: dict[str, Any]) -> None
             raise UserError(f"argument {key!r} is null; leave it out")
 
 
-def no_pretrained(pretrained: bool, args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without those that timm adds for weights from a hub; there are none."""
-    if pretrained:
-        raise UserError("pretrained=True: this package has no trained weights; use timm:NAME")
-    return {k: v for k, v in args.items() if k not in _TIMM_ONLY}
+def attends(arch: str, args: Mapping[str, Any] | None = None) -> bool:
+    """Whether a model has attention: `vit`, `cnn`, ... of this package, or `timm:NAME`.
+
+    A model of timm is built once, without memory for its weights, and its modules are looked at.
+    A name that is not registered attends to nothing, nor does a model of another `mixer`.
+
+    Args:
+        args: arguments of the model, as in `create_model`.
+    """
+    return (args or {}).get("mixer", "attention") == "attention" and _attends(arch)
 
 
-_TIMM_ONLY: Sequence[str] = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+@cache
+def _attends(arch: str) -> bool:
+    ours = not arch.startswith("timm:")
+    name = f"vision_attn_{arch}" if ours else arch.removeprefix("timm:")
+    if not timm.is_model(name):
+        return False
+    model = get_type_hints(timm.model_entrypoint(name)).get("return")
+    if ours and isinstance(model, type) and model is not nn.Module:
+        return issubclass(model, VisionTransformer)
+    return any(is_attention(m) for m in _built(name).modules())
+
+
+def _built(name: str) -> nn.Module:
+    try:
+        with torch.device("meta"):
+            return timm.create_model(name)
+    except (NotImplementedError, RuntimeError):  # a constructor that reads its own numbers
+        return timm.create_model(name)

@@ -1,11 +1,11 @@
 """The attention classifier (Dosovitskiy et al. 2021); `patch_size=1` makes pixels tokens."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from timm.layers import AttentionPoolLatent, to_2tuple, trunc_normal_
-from timm.models import register_model
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
@@ -21,8 +21,8 @@ from vision_attn.layers.mixer import (
     check_without_attention,
 )
 from vision_attn.layers.stem import ConvStem, PooledConvStem, ShiftedPatchEmbed
+from vision_attn.models.base import ImageClassifier
 from vision_attn.models.mimetic import start_mimetic
-from vision_attn.models.registry import no_pretrained
 from vision_attn.ops.checks import (
     check_arguments,
     check_flag,
@@ -32,8 +32,7 @@ from vision_attn.ops.checks import (
     check_whole,
 )
 
-__all__ = ["VisionTransformer", "attention_pool", "check_sizes", "vision_attn_conv_stem_vit",
-           "vision_attn_pixel_vit", "vision_attn_vit"]  # fmt: skip
+__all__ = ["VisionTransformer", "attention_pool", "check_sizes"]
 
 STEMS = {
     "linear": PatchEmbed,
@@ -41,10 +40,9 @@ STEMS = {
     "pooled": PooledConvStem,
     "shifted": ShiftedPatchEmbed,
 }
-POOLS = ("avg", "token", "map")
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(ImageClassifier):
     """Patches or pixels, encoder blocks, pooling, a linear head: (B, C, h, w) -> (B, classes).
 
     Args:
@@ -53,7 +51,8 @@ class VisionTransformer(nn.Module):
         in_chans: channels C.
         num_classes: outputs; 0 gives the pooled features.
         global_pool: `avg`, the mean of the tokens; `token`, a class token; `map`, attention by one
-            learned query and an MLP (Zhai et al. 2022, `attention_pool`).
+            learned query and an MLP (Zhai et al. 2022, `attention_pool`); empty, the tokens as they
+            are, with `num_classes=0`.
         embed_dim: width D of a token.
         depth: encoder blocks.
         num_heads: heads; must divide `embed_dim`.
@@ -71,6 +70,7 @@ class VisionTransformer(nn.Module):
         mixer: what mixes the tokens of a block: `attention`; `conv`, a 3 x 3 convolution of each
             channel over the grid (`DepthwiseConv`); `none`, and a block is an MLP on each token.
         norm: `layer`, or `batch` (`TokenBatchNorm`), in the blocks and behind them.
+        norm_eps: what the norms add to a variance; timm's ViTs have 1e-6.
         mimetic_init: attention that starts like that of a trained model (Trockman and Kolter 2023),
             see `start_mimetic`.
         dynamic_img_size: take images of other sizes than `img_size` too, if the patch divides them;
@@ -87,13 +87,16 @@ class VisionTransformer(nn.Module):
             the width, numbers out of their range, unknown options, images of another shape.
     """
 
+    pools: tuple[str, ...] = ("avg", "token", "map", "")
+    layer_names = ("blocks", "rel_bias")
+
     def __init__(
         self,
         img_size: int | tuple[int, int] = 32,
         patch_size: int | tuple[int, int] = 4,
         in_chans: int = 3,
         num_classes: int = 10,
-        global_pool: Literal["avg", "token", "map"] = "avg",
+        global_pool: Literal["avg", "token", "map", ""] = "avg",
         embed_dim: int = 96,
         depth: int = 4,
         num_heads: int = 3,
@@ -108,6 +111,7 @@ class VisionTransformer(nn.Module):
         attn_layer: Mixer | Sequence[Mixer] | None = None,
         mixer: Literal["attention", "conv", "none"] = "attention",
         norm: Literal["layer", "batch"] = "layer",
+        norm_eps: float = 1e-5,
         mimetic_init: bool = False,
         dynamic_img_size: bool = False,
         drop_rate: float = 0.0,
@@ -121,36 +125,31 @@ class VisionTransformer(nn.Module):
         check_arguments(self, attn)
         check_sizes(img_size, patch_size, in_chans, embed_dim, depth, num_heads, mlp_ratio)
         check_whole(0, num_classes=num_classes)
+        check_real(0, 1, open="low", norm_eps=norm_eps)
         check_real(
-            0,
-            1,
-            open="high",
-            drop_rate=drop_rate,
-            pos_drop_rate=pos_drop_rate,
-            proj_drop_rate=proj_drop_rate,
-            attn_drop_rate=attn_drop_rate,
+            0, 1, open="high", drop_rate=drop_rate, pos_drop_rate=pos_drop_rate,
+            proj_drop_rate=proj_drop_rate, attn_drop_rate=attn_drop_rate,
             drop_path_rate=drop_path_rate,
-        )
+        )  # fmt: skip
         check_flag(
-            qkv_bias=qkv_bias,
-            qk_norm=qk_norm,
-            lsa=lsa,
-            mimetic_init=mimetic_init,
+            qkv_bias=qkv_bias, qk_norm=qk_norm, lsa=lsa, mimetic_init=mimetic_init,
             dynamic_img_size=dynamic_img_size,
-        )
+        )  # fmt: skip
+        self.check_head(num_classes, global_pool)
         for name, value, known in (
-            ("global_pool", global_pool, POOLS),
             ("stem", stem, STEMS),
             ("mixer", mixer, MIXERS),
             ("norm", norm, NORMS),
         ):
             if value not in known:
                 raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(known)}")
-        self.global_pool = global_pool
-        self.num_classes = num_classes
+        self.img_size, self.in_chans = to_2tuple(img_size), in_chans
+        self.num_classes, self.global_pool = num_classes, global_pool
         self.num_features = self.embed_dim = embed_dim
+        self.fixed_input_size = not dynamic_img_size
+        self.first_conv = "patch_embed.proj" + (".0" if stem in ("conv", "pooled") else "")
         self.patch_embed = STEMS[stem](
-            to_2tuple(img_size),
+            self.img_size,
             to_2tuple(patch_size),
             in_chans,
             embed_dim,
@@ -160,6 +159,7 @@ class VisionTransformer(nn.Module):
             nn.Parameter(torch.zeros(1, 1, embed_dim)) if global_pool == "token" else None
         )
         grid, prefix = self.patch_embed.grid_size, int(global_pool == "token")
+        self.num_prefix_tokens = prefix
         options: dict[str, Any]
         if mixer == "attention":
             self._check_tokens(grid)
@@ -179,6 +179,7 @@ class VisionTransformer(nn.Module):
                 **attn,
             )
             attn = {}
+        norm_layer = partial(NORMS[norm], eps=norm_eps)
         self.positions = PositionEmbed(pos_embed, grid, embed_dim)
         self.pos_drop = nn.Dropout(pos_drop_rate)
         self.blocks = nn.Sequential(
@@ -188,7 +189,7 @@ class VisionTransformer(nn.Module):
                     num_heads,
                     mlp_ratio,
                     attn_layer=layer,
-                    norm_layer=NORMS[norm],
+                    norm_layer=norm_layer,
                     proj_drop=proj_drop_rate,
                     init_values=init_values,
                     drop_path=drop_path_rate * i / max(depth - 1, 1),
@@ -205,19 +206,20 @@ class VisionTransformer(nn.Module):
             )
         elif pos_embed == "rotary":
             self.rotary = RotaryEmbed(grid, embed_dim // num_heads, num_prefix_tokens=prefix)
-        self.norm = NORMS[norm](embed_dim)
+        self.norm = norm_layer(embed_dim)
         self.head_drop = nn.Dropout(drop_rate)
         self.head = nn.Linear(embed_dim, num_classes) if num_classes else nn.Identity()
-        self.apply(_init)
+        self.apply(self.start_head)
         if self.cls_token is not None:
             nn.init.normal_(self.cls_token, std=1e-6)
         self.attn_pool = None  # it starts in its own way
         if global_pool == "map":
             self.attn_pool = attention_pool(
-                embed_dim, num_heads, mlp_ratio, fused=attn.get("fused", True)
+                embed_dim, num_heads, mlp_ratio, fused=attn.get("fused", True), norm_eps=norm_eps
             )
         if mimetic_init:
             start_mimetic(self.blocks, self.positions)
+        self.describe()
 
     def _check_tokens(self, grid: tuple[int, int]) -> None:
         """A UserError for more tokens than can all attend to each other."""
@@ -233,20 +235,32 @@ class VisionTransformer(nn.Module):
         names = (name for name, _ in self.named_parameters())
         return {"positions.pos_embed", "cls_token"} | {n for n in names if n.endswith(inside)}
 
-    def get_classifier(self) -> nn.Module:
-        """The head."""
-        return self.head
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Layers of parameters by name, for timm's decay of the learning rate by layer."""
+        return {
+            "stem": r"^cls_token|^positions|^patch_embed",
+            "blocks": [(r"^(?:blocks|rel_bias)\.(\d+)", None), (r"^norm|^attn_pool", (99999,))],
+        }
 
-    def forward_features(self, x: Tensor) -> Tensor:
-        """(B, C, h, w) -> normalised tokens (B, N, D), the class token first where there is one."""
-        grid = self.patch_embed.grid_of(x)
+    @property
+    def feature_info(self) -> list[dict[str, Any]]:
+        """Name, channels and pixels a token of each block, for timm's `FeatureInfo`."""
+        same = {"num_chs": self.embed_dim, "reduction": max(self.patch_embed.patch_size)}
+        return [{"module": f"blocks.{i}", **same} for i in range(len(self.blocks))]
+
+    def enter(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """(B, C, h, w) -> tokens (B, N, D) with positions, the class token first; their grid."""
+        grid = self.patch_embed.grid_size
+        if self.patch_embed.dynamic_img_size:  # else no function of x, as fx wants it
+            grid = self.patch_embed.grid_of(x)
         x = self.positions(self.patch_embed(x), grid)
         if self.cls_token is not None:
             x = torch.cat((self.cls_token.expand(x.shape[0], -1, -1), x), 1)
-        x = self.pos_drop(x)
-        for i, block in enumerate(self.blocks):
-            x = block(x, **self.beside_tokens(i, grid))
-        return self.norm(x)
+        return self.pos_drop(x), grid
+
+    def layer(self, index: int, x: Tensor, grid: tuple[int, int]) -> Tensor:
+        """A block, with what it takes beside the tokens."""
+        return self.blocks[index](x, **self.beside_tokens(index, grid))
 
     def beside_tokens(self, block: int, grid: tuple[int, int]) -> dict[str, Any]:
         """What the mixer of a block takes beside the tokens: positions, or the grid."""
@@ -260,22 +274,33 @@ class VisionTransformer(nn.Module):
             beside["grid_size"] = grid
         return beside
 
-    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """(B, N, D) -> (B, classes), or the pooled features (B, D)."""
+    def pool(self, x: Tensor) -> Tensor:
+        """Tokens (B, N, D) -> (B, D), by `global_pool`."""
         if self.attn_pool is not None:
-            x = self.attn_pool(x)
-        else:
-            x = x[:, 0] if self.global_pool == "token" else x.mean(1)
-        x = self.head_drop(x)
-        return x if pre_logits else self.head(x)
+            return self.attn_pool(x)
+        if self.global_pool == "token":
+            return x[:, 0]
+        return x[:, self.num_prefix_tokens :].mean(1) if self.global_pool else x
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, h, w) -> (B, classes)."""
-        return self.forward_head(self.forward_features(x))
+    def start_head(self, head: nn.Module) -> None:
+        """Initial weights of linear layers, the head's too."""
+        if isinstance(head, nn.Linear):
+            trunc_normal_(head.weight, std=0.02)
+            if head.bias is not None:
+                nn.init.zeros_(head.bias)
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """As in the base class; a class token or a query that the model has not is refused too."""
+        for name, part in (("token", self.cls_token), ("map", self.attn_pool)):
+            if global_pool == name and part is None:
+                raise UserError(f"global_pool={name!r} needs parameters that this model has not")
+        super().reset_classifier(num_classes, global_pool)
+        if self.global_pool != "map":
+            self.attn_pool = None
 
 
 def attention_pool(
-    dim: int, num_heads: int, mlp_ratio: float = 4.0, *, fused: bool = True
+    dim: int, num_heads: int, mlp_ratio: float = 4.0, *, fused: bool = True, norm_eps: float = 1e-5
 ) -> AttentionPoolLatent:
     """Attention by one learned query, then an MLP: (B, N, D) -> (B, D); timm's module and names.
 
@@ -283,7 +308,10 @@ def attention_pool(
     at small widths, and no norm comes after it: such a model starts to learn late.
     """
     pool = AttentionPoolLatent(
-        dim, num_heads=num_heads, mlp_ratio=mlp_ratio, norm_layer=nn.LayerNorm
+        dim,
+        num_heads=num_heads,
+        mlp_ratio=mlp_ratio,
+        norm_layer=partial(nn.LayerNorm, eps=norm_eps),  # type: ignore[arg-type]
     )
     pool.fused_attn = pool.fused_attn and fused  # type: ignore[misc]
     for module in pool.modules():
@@ -291,13 +319,6 @@ def attention_pool(
             nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
     return pool
-
-
-def _init(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
 
 
 def check_sizes(
@@ -328,21 +349,3 @@ def check_sizes(
         (h // p) * (w // q) * embed_dim,
         "take larger patches or smaller images",
     )
-
-
-@register_model
-def vision_attn_vit(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """The attention classifier on patches; arguments of `VisionTransformer`."""
-    return VisionTransformer(**no_pretrained(pretrained, kwargs))
-
-
-@register_model
-def vision_attn_pixel_vit(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """The attention classifier with every pixel a token."""
-    return VisionTransformer(**{"patch_size": 1, **no_pretrained(pretrained, kwargs)})
-
-
-@register_model
-def vision_attn_conv_stem_vit(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """The attention classifier with convolutions in front of the tokens (Xiao et al. 2021)."""
-    return VisionTransformer(**{"stem": "conv", **no_pretrained(pretrained, kwargs)})

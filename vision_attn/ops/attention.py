@@ -7,21 +7,42 @@ kernel ever sees a row without keys. What a mask hides is absent, whatever stand
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
 from vision_attn.ops.absent import hide, surely_finite
+from vision_attn.ops.checks import check_choice
 from vision_attn.ops.masks import causal_mask, pick, row_index
+from vision_attn.ops.names import plain_names
 
-__all__ = ["Score", "attend", "attention_weights"]
+__all__ = ["AttendOptions", "Pairs", "Score", "attend", "attention_weights"]
 
 Score = Literal["softmax", "relu", "sigmoid"]
 
 
+class Pairs(TypedDict):
+    """Who may attend to whom, and what is added to their scores; see `attend`."""
+
+    mask: Tensor | None
+    bias: Tensor | None
+    causal: bool
+
+
+class AttendOptions(TypedDict, total=False):
+    """How attention is computed; see `attend`."""
+
+    scale: float | None
+    score: Score
+    dropout_p: float
+    fused: bool
+
+
+@plain_names
 def attend(
     q: Tensor,
     k: Tensor,
@@ -55,30 +76,26 @@ def attend(
         UserError: a mask that is not bool (0/1 floats would be *added* to the scores by torch),
             a bias that is, or shapes that do not fit.
     """
-    _check(q, k, mask, bias)
+    bias = _checked(q, k, mask, bias, score)
     if k.shape[-2] != v.shape[-2]:
         raise UserError(f"{k.shape[-2]} keys but {v.shape[-2]} values; each key needs one value")
-    check_score(score)
-    bias = _fit(bias, q)
-    square = mask is None and bias is None and q.shape[-2] == k.shape[-2]
+    free = mask is None and bias is None
+    kernel = fused and score == "softmax" and not (free and not causal and _faster_products(q, k))
+    if causal and not (
+        kernel and free and q.shape[-2] == k.shape[-2]
+    ):  # the kernel's own is square
+        mask, causal = _and(mask, causal_mask(q.shape[-2], k.shape[-2], device=q.device)), False
     lost = None
-    if (mask is not None or bias is not None or causal) and not surely_finite(q, k, v):
-        allowed = None
-        if not (causal and square):
-            allowed = _allowed(mask, bias, _late(q, k) if causal else None)
-        q, k, v, lost = hide(q, k, v, allowed)
-    products = not fused or score != "softmax"
-    if mask is None and bias is None and not causal:
-        products = products or _products_are_faster(q, k)
-    if products:
-        late = _late(q, k) if causal else None
-        w = _weights(q, k, mask=_and(mask, late), bias=bias, scale=scale, score=score)
-        y = F.dropout(w, dropout_p) @ v
+    if (causal or mask is not None or bias is not None) and not surely_finite(q, k, v):
+        q, k, v, lost = hide(q, k, v, _allowed(mask, bias))
+    if kernel:
+        y = _fused(q, k, v, mask, bias, is_causal=causal, scale=scale, dropout_p=dropout_p)
     else:
-        y = _fused(q, k, v, mask, bias, causal, scale, dropout_p)
+        y = F.dropout(_weights(q, k, mask, bias, scale, score), dropout_p) @ v
     return y if lost is None else y + lost.to(y.dtype)  # autocast may have changed it
 
 
+@plain_names
 def attention_weights(
     q: Tensor,
     k: Tensor,
@@ -102,9 +119,7 @@ def attention_weights(
         heads, queries: indices of the heads and queries wanted, in the order of the result; only
             these are computed. None is all.
     """
-    _check(q, k, mask, bias)
-    check_score(score)
-    bias = _fit(bias, q)
+    bias = _checked(q, k, mask, bias, score)
     late = None
     if causal:
         late = causal_mask(q.shape[-2], k.shape[-2], rows=queries, device=q.device)
@@ -116,46 +131,32 @@ def attention_weights(
     mask = _and(mask, late)
     lost: Tensor | None = None
     if (mask is not None or bias is not None) and not surely_finite(q, k):
-        q, k, _, lost = hide(q, k, k, _allowed(mask, bias, None))
-    return _weights(q, k, mask=mask, bias=bias, scale=scale, score=score, lost=lost)
+        q, k, _, lost = hide(q, k, k, _allowed(mask, bias))
+    return _weights(q, k, mask, bias, scale, score, lost)
 
 
 def _fused(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    causal: bool,
-    scale: float | None,
-    dropout_p: float,
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, **how: Any
 ) -> Tensor:
-    """`attend` by torch's kernel."""
+    """`attend` by torch's kernel, whose further arguments are `how`."""
     if k.shape[-2] == 0:
         nothing = torch.ones((), dtype=torch.bool, device=q.device)
         return q.masked_fill(nothing, 0) @ (k.mT @ v)  # zeros that have gradients
-    if mask is None and bias is None and (not causal or q.shape[-2] == k.shape[-2]):
-        return F.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout_p, is_causal=causal, scale=scale
-        )
-    if causal:
-        mask = _and(mask, _late(q, k))
+    if mask is None and bias is None:
+        return F.scaled_dot_product_attention(q, k, v, **how)
     opened, bias, alive = _open_empty_rows(mask, bias)
-    if bias is None:
-        attn_mask = opened
-    elif opened is None:
-        attn_mask = bias
-    else:
-        attn_mask = bias.masked_fill(~opened, float("-inf"))
-    attn_mask = torch.atleast_2d(attn_mask)  # the kernel takes no mask of keys alone
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, scale=scale)
+    if opened is not None and bias is not None:
+        opened = bias.masked_fill(~opened, float("-inf"))
+    attn_mask = bias if opened is None else opened
+    assert attn_mask is not None
+    # the kernel takes no mask of keys alone
+    y = F.scaled_dot_product_attention(q, k, v, torch.atleast_2d(attn_mask), **how)
     return torch.where(alive, y, 0)
 
 
 def _weights(
     q: Tensor,
     k: Tensor,
-    *,
     mask: Tensor | None,
     bias: Tensor | None,
     scale: float | None,
@@ -171,7 +172,7 @@ def _weights(
     opened, bias, alive = _open_empty_rows(mask, bias)
     if bias is not None:
         s = s + bias.to(exact)
-    allowed = opened if bias is None else _and(opened, ~torch.isneginf(bias))
+    allowed = _allowed(opened, bias)
     if score == "softmax":
         w = (s if opened is None else s.masked_fill(~opened, float("-inf"))).softmax(-1)
     else:
@@ -188,13 +189,7 @@ def _weights(
     return w.to(q.dtype)
 
 
-def check_score(score: str) -> None:
-    """A UserError unless it is one of `Score`."""
-    if score not in get_args(Score):
-        raise UserError(f"score={score!r} is not known; choose one of {', '.join(get_args(Score))}")
-
-
-def _products_are_faster(q: Tensor, k: Tensor) -> bool:
+def _faster_products(q: Tensor, k: Tensor) -> bool:
     """Whether the fused kernel loses: it splits rows of up to 64 keys badly over CPU threads."""
     return (
         not torch.compiler.is_compiling()
@@ -213,8 +208,7 @@ def _open_empty_rows(
     A softmax over nothing is 0/0, and its gradient NaN even where the result is thrown away. So the
     caller computes the opened row and replaces its result by zero, which also stops its gradient.
     """
-    finite = None if bias is None else ~torch.isneginf(bias)
-    allowed = _and(mask, finite)
+    allowed = _allowed(mask, bias)
     if allowed is None:
         return None, None, torch.ones((), dtype=torch.bool)
     alive = allowed.any(-1, keepdim=True)
@@ -224,29 +218,9 @@ def _open_empty_rows(
     return opened, bias, alive
 
 
-def _allowed(mask: Tensor | None, bias: Tensor | None, late: Tensor | None) -> Tensor:
-    """Where mask, bias and time allow a query to attend to a key; there is one of them."""
-    both = _and(_and(mask, None if bias is None else ~torch.isneginf(bias)), late)
-    assert both is not None
-    return both
-
-
-def _late(q: Tensor, k: Tensor) -> Tensor:
-    """`causal_mask` of these queries and keys."""
-    return causal_mask(q.shape[-2], k.shape[-2], device=q.device)
-
-
-def _fit(bias: Tensor | None, q: Tensor) -> Tensor | None:
-    """The bias in the dtype of q, a finite one finite and with room for a score beside it."""
-    if bias is None:
-        return None
-    dtype = q.dtype
-    if dtype == torch.float32 and torch.is_autocast_enabled(q.device.type):
-        dtype = torch.get_autocast_dtype(q.device.type)  # in which the kernel computes
-    if dtype.itemsize < max(bias.dtype.itemsize, 4):
-        most = torch.finfo(dtype).max / 2
-        bias = torch.where(bias.isinf(), bias, bias.clamp(-most, most))
-    return bias.to(q.dtype)
+def _allowed(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
+    """Where mask and bias allow a query to attend to a key; None where there is neither."""
+    return _and(mask, None if bias is None else ~torch.isneginf(bias))
 
 
 def _and(a: Tensor | None, b: Tensor | None) -> Tensor | None:
@@ -255,7 +229,14 @@ def _and(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return a & b
 
 
-def _check(q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None) -> None:
+def _checked(
+    q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, score: str
+) -> Tensor | None:
+    """The bias in the dtype of q, a finite one finite and with room for a score beside it.
+
+    A UserError for what does not fit.
+    """
+    check_choice(get_args(Score), score=score)
     if q.shape[-1] != k.shape[-1]:
         raise UserError(
             f"queries have width {q.shape[-1]}, keys {k.shape[-1]}; give both one width"
@@ -267,12 +248,19 @@ def _check(q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None) -> No
         )
     if bias is not None and not bias.is_floating_point():
         raise UserError(f"bias has dtype {bias.dtype}, wanted floating point; for bool use mask")
-    if mask is None and bias is None:
-        return
-    want = (*q.shape[:-1], k.shape[-2])
     for name, t in (("mask", mask), ("bias", bias)):
+        want = (*q.shape[:-1], k.shape[-2])
         if t is not None and (
             t.ndim > len(want)
             or any(a not in (1, b) for a, b in zip(t.shape[::-1], want[::-1], strict=False))
         ):
             raise UserError(f"{name} has shape {tuple(t.shape)}, not broadcastable to {want}")
+    if bias is None:
+        return None
+    dtype = q.dtype
+    if dtype == torch.float32 and torch.is_autocast_enabled(q.device.type):
+        dtype = torch.get_autocast_dtype(q.device.type)  # in which the kernel computes
+    if dtype.itemsize < max(bias.dtype.itemsize, 4):
+        most = torch.finfo(dtype).max / 2
+        bias = torch.where(bias.isinf(), bias, bias.clamp(-most, most))
+    return bias.to(q.dtype)

@@ -9,8 +9,9 @@ from typing import Any, get_args
 
 from vision_attn.errors import UserError
 
-__all__ = ["LARGEST", "arguments_of", "check_arguments", "check_flag", "check_known",
-           "check_memory", "check_pair", "check_real", "check_whole", "weight_sources"]  # fmt: skip
+__all__ = ["LARGEST", "arguments_of", "check_arguments", "check_choice", "check_flag",
+           "check_known", "check_memory", "check_pair", "check_real", "check_whole",
+           "near_divisors", "weight_sources"]  # fmt: skip
 
 LARGEST = 2**20
 """No width, count or side of an image is larger; a typing error with many digits is."""
@@ -65,6 +66,19 @@ def check_flag(**values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, bool):
             raise UserError(f"{name} is {_short(value)}; wanted true or false")
+
+
+def check_choice(known: Iterable[str], /, **values: Any) -> None:
+    """A UserError unless each named value is one of the known ones."""
+    for name, value in values.items():
+        if value not in known:
+            raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(known)}")
+
+
+def near_divisors(number: int, wanted: int) -> str:
+    """The one or two divisors of a number that are nearest to the one wanted, as `4 or 6`."""
+    divisors = [n for n in range(1, number + 1) if number % n == 0]
+    return " or ".join(map(str, sorted(sorted(divisors, key=lambda n: abs(n - wanted))[:2])))
 
 
 def check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:

@@ -13,9 +13,11 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
+from typing_extensions import Unpack
 
-from vision_attn.ops.attention import Score
+from vision_attn.ops.attention import AttendOptions
 from vision_attn.ops.masks import Pair, check_kernel
+from vision_attn.ops.names import plain_names
 from vision_attn.ops.windows import attend_tiles, check_grid, check_table
 
 __all__ = ["neighborhood_attend"]
@@ -24,6 +26,7 @@ _TILE = 8  # queries on a side; more waste keys, fewer copy the halo more often
 _CHUNK = 2**20  # numbers in the queries done at once: larger blocks fall out of a processor's cache
 
 
+@plain_names
 def neighborhood_attend(
     q: Tensor,
     k: Tensor,
@@ -33,10 +36,7 @@ def neighborhood_attend(
     *,
     dilation: Pair = (1, 1),
     bias_table: Tensor | None = None,
-    scale: float | None = None,
-    score: Score = "softmax",
-    dropout_p: float = 0.0,
-    fused: bool = True,
+    **how: Unpack[AttendOptions],
 ) -> Tensor:
     """Each query attends to the taps of a kernel on it: (B, H, h*w, K) thrice -> (B, H, h*w, K).
 
@@ -49,7 +49,7 @@ def neighborhood_attend(
         bias_table: (kernel rows * columns, H), added by query minus key: row
             `(row_q - row_k + r) * columns + column_q - column_k + r`, in steps of the dilation.
             At r = h - 1 this is the table of `relative_index`.
-        others: as in `attend`.
+        how: scale, score, dropout_p and fused, as in `attend`.
 
     Raises:
         UserError: an even kernel, sizes below 1, tokens that do not fill the grid.
@@ -59,7 +59,7 @@ def neighborhood_attend(
     if parts := _parts(q):
         one = partial(
             neighborhood_attend, grid_size=grid_size, kernel_size=kernel_size, dilation=dilation,
-            bias_table=bias_table, scale=scale, score=score, dropout_p=dropout_p, fused=fused,
+            bias_table=bias_table, **how,
         )  # fmt: skip
         return torch.cat(
             [one(*qkv) for qkv in zip(*(t.split(parts) for t in (q, k, v)), strict=True)]
@@ -87,19 +87,11 @@ def neighborhood_attend(
             + cols.offsets(q.device)[:, None, :]
         )
         bias = bias_table[index.flatten(2).flatten(0, 1)].permute(2, 0, 1)
-    y = attend_tiles(
-        cut(q, False), cut(k, True), cut(v, True), mask, bias, scale=scale, score=score,
-        dropout_p=dropout_p, fused=fused,
-    )  # fmt: skip
+    y = attend_tiles(cut(q, False), cut(k, True), cut(v, True), mask, bias, how)
     y = rearrange(
-        y,
-        "(i a j b) B H (p q) K -> B H (i p a) (j q b) K",
-        a=rows.step,
-        b=cols.step,
-        j=cols.tiles,
-        p=rows.tile,
-        q=cols.tile,
-    )
+        y, "(i a j b) B H (p q) K -> B H (i p a) (j q b) K", a=rows.step, b=cols.step, j=cols.tiles,
+        p=rows.tile, q=cols.tile,
+    )  # fmt: skip
     return y[..., : grid_size[0], : grid_size[1], :].flatten(2, 3)
 
 

@@ -11,6 +11,7 @@ from einops import rearrange
 from torch import Tensor
 
 from vision_attn.errors import UserError
+from vision_attn.ops.checks import near_divisors
 from vision_attn.ops.positions import grid_positions
 
 __all__ = ["PaddedTokens", "check_patch_size", "image_to_patches", "image_to_pixels", "pad_images",
@@ -21,11 +22,9 @@ def check_patch_size(img_size: tuple[int, int], patch_size: tuple[int, int]) -> 
     """The grid (rows, columns) of patches, or a UserError that names what does not divide."""
     for axis, size, patch in zip(("height", "width"), img_size, patch_size, strict=True):
         if patch < 1 or size % patch:
-            fits = [d for d in range(1, size + 1) if size % d == 0]
-            near = sorted(sorted(fits, key=lambda d: abs(d - patch))[:2])
             raise UserError(
                 f"patch_size {patch} does not divide the image {axis} {size};"
-                f" try {' or '.join(map(str, near))}"
+                f" try {near_divisors(size, patch)}"
             )
     return img_size[0] // patch_size[0], img_size[1] // patch_size[1]
 

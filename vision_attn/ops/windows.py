@@ -8,14 +8,17 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
+from typing_extensions import Unpack
 
 from vision_attn.errors import UserError
-from vision_attn.ops.attention import Score, attend
+from vision_attn.ops.attention import AttendOptions, attend
 from vision_attn.ops.masks import Pair, fit_window, relative_index
+from vision_attn.ops.names import plain_names
 
 __all__ = ["attend_tiles", "check_grid", "check_table", "window_attend"]
 
 
+@plain_names
 def window_attend(
     q: Tensor,
     k: Tensor,
@@ -25,10 +28,7 @@ def window_attend(
     *,
     shift_size: Pair = (0, 0),
     bias_table: Tensor | None = None,
-    scale: float | None = None,
-    score: Score = "softmax",
-    dropout_p: float = 0.0,
-    fused: bool = True,
+    **how: Unpack[AttendOptions],
 ) -> Tensor:
     """Attention inside windows of the grid: (B, H, h*w, K) three times -> (B, H, h*w, K).
 
@@ -39,7 +39,7 @@ def window_attend(
         window_size: M_h x M_w; a window larger than the grid is cut to it.
         shift_size: how far windows are moved down and right, 0 to window - 1.
         bias_table: ((2 M_h - 1)(2 M_w - 1), H), added by `relative_index` of the window.
-        others: as in `attend`.
+        how: scale, score, dropout_p and fused, as in `attend`.
 
     Raises:
         UserError: sizes below 1, a shift outside its range, tokens that do not fill the grid.
@@ -69,17 +69,9 @@ def window_attend(
         index = index[: window[0], : window[1], : window[0], : window[1]]
         check_table(bias_table, (2 * window_size[0] - 1) * (2 * window_size[1] - 1), q.shape[1])
         bias = bias_table[index.flatten(2).flatten(0, 1)].permute(2, 0, 1)
-    y = attend_tiles(
-        cut(q), cut(k), cut(v), mask, bias, scale=scale, score=score, dropout_p=dropout_p,
-        fused=fused,
-    )  # fmt: skip
-    y = rearrange(
-        y,
-        "(i j) B H (p q) K -> B H (i p) (j q) K",
-        i=full[0] // window[0],
-        p=window[0],
-        q=window[1],
-    )
+    y = attend_tiles(cut(q), cut(k), cut(v), mask, bias, how)
+    whole, sizes = full[0] // window[0], {"p": window[0], "q": window[1]}
+    y = rearrange(y, "(i j) B H (p q) K -> B H (i p) (j q) K", i=whole, **sizes)
     y = torch.roll(y, shift, (-3, -2)) if any(shift) else y
     return y[..., : grid_size[0], : grid_size[1], :].flatten(2, 3)
 
@@ -90,11 +82,7 @@ def attend_tiles(
     v: Tensor,
     mask: Tensor | None,
     bias: Tensor | None,
-    *,
-    scale: float | None,
-    score: Score,
-    dropout_p: float,
-    fused: bool,
+    how: AttendOptions,
 ) -> Tensor:
     """`attend` on (tiles, B, H, N, K), mask (tiles, 1, 1, Nq, Nk), bias (H, Nq, Nk).
 
@@ -103,15 +91,14 @@ def attend_tiles(
     falls back on products, which an export writes out, as ONNX knows no attention of five axes.
     """
     if mask is not None and bias is not None and _is_exporting():
-        fused = False
+        how = {**how, "fused": False}
     lead = q.shape[:3]
     if mask is None:
         q, k, v = (x.flatten(0, 1) for x in (q, k, v))
     elif bias is None:
         q, k, v = (x.flatten(1, 2) for x in (q, k, v))
         mask = mask[:, 0]
-    y = attend(q, k, v, mask=mask, bias=bias, scale=scale, score=score, dropout_p=dropout_p,
-               fused=fused)  # fmt: skip
+    y = attend(q, k, v, mask=mask, bias=bias, **how)
     return y.reshape(*lead, *y.shape[-2:])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from vision_attn.errors import UserError
-from vision_attn.models.families import attends
+from vision_attn.models.registry import attends
 from vision_attn.report.comparison import (
     CONTROLS,
     PROTOCOLS,

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vision_attn.models.families import attends
+from vision_attn.models.registry import attends
 
 __all__ = ["Look", "looks"]
 

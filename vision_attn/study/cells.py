@@ -13,8 +13,7 @@ from vision_attn.data.sources import Source
 from vision_attn.data.subsets import Subset, subset
 from vision_attn.errors import UserError
 from vision_attn.models.cost import Cost, cost, match_cnn
-from vision_attn.models.families import attends
-from vision_attn.models.registry import create_model
+from vision_attn.models.registry import attends, create_model
 from vision_attn.study.config import Protocol, Study
 from vision_attn.study.defaults import follow_images
 from vision_attn.training.run import RunConfig

@@ -1,6 +1,6 @@
 """The LightningModule of a classifier, and the CSV file of its predictions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,9 @@ class Classifier(Supervised):
 
     def setup(self, stage: str) -> None:
         """Compile in place, once, so that the names in a checkpoint stay the same."""
+        data = getattr(self.trainer, "datamodule", None)
+        if isinstance(data, ImageData):
+            self._tell_model(data.state_dict())
         if self.hparams["compile"] and not self._compiled:
             self.model.compile()
             self._compiled = True
@@ -69,6 +72,22 @@ class Classifier(Supervised):
         if self.hparams["channels_last"]:
             x = x.contiguous(memory_format=torch.channels_last)
         return self.model(x)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """As in the base class; the model is told of the images that it was trained on."""
+        super().on_load_checkpoint(checkpoint)
+        for name, state in checkpoint.items():
+            if name.endswith("ImageData"):
+                self._tell_model(state)
+
+    def _tell_model(self, data: Mapping[str, Any]) -> None:
+        """Statistics of `ImageData` for `timm.data.resolve_model_data_config`, in shares of 255."""
+        wanted = {"mean", "std", "img_size", "in_chans"}  # old states have less
+        if wanted <= data.keys() and hasattr(self.model, "pretrained_cfg"):
+            mean = tuple(m / 255 for m in data["mean"])
+            std = tuple(max(s, 1.0) / 255 for s in data["std"])
+            size = (data["in_chans"], *data["img_size"])
+            self.model.pretrained_cfg |= {"input_size": size, "mean": mean, "std": std}
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Class probabilities, (B, classes)."""

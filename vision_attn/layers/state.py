@@ -1,10 +1,24 @@
-"""Tables over a grid of positions: fixed ones are computed, learned ones know their grid."""
+"""State of modules: training and eval mode for a while, and tables over a grid in a state dict."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["GridTables"]
+__all__ = ["GridTables", "in_eval"]
+
+
+@contextmanager
+def in_eval(model: nn.Module) -> Iterator[None]:
+    """Eval mode; afterwards, also after an error, each module's mode is as before."""
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 class GridTables(nn.Module):
@@ -30,19 +44,12 @@ class GridTables(nn.Module):
             destination._metadata[prefix[:-1]]["grid"] = tuple(self.table_grid)
 
     def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+    ) -> None:  # fmt: skip
         for name in self._non_persistent_buffers_set:
             state_dict.pop(prefix + name, None)
-        grid = local_metadata.get("grid")
-        own = self.table_grid
+        grid, own = local_metadata.get("grid"), self.table_grid
         if grid and own and tuple(grid) != own and grid[0] * grid[1] == own[0] * own[1]:
             error_msgs.append(
                 f"{prefix[:-1]}: the learned table is one of {grid[0]} x {grid[1]} positions, this"
@@ -51,11 +58,5 @@ class GridTables(nn.Module):
             )
             return
         super()._load_from_state_dict(
-            state_dict,
-            prefix,
-            local_metadata,
-            strict,
-            missing_keys,
-            unexpected_keys,
-            error_msgs,
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
