@@ -18,7 +18,9 @@ from vision_attn.models.registry import known_models
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import Control
 
-__all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes"]
+__all__ = [
+    "Budget", "Control", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes",
+]  # fmt: skip
 
 DEFAULT_STEPS = 400
 """Updates of a run where the study does not say how long a model trains."""

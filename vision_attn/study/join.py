@@ -39,6 +39,7 @@ def join(roots: Sequence[Path]) -> StoredStudy:
             _stack([getattr(part, kind) for part in parts.values()])
             for kind in ("training", "attention", "tuning", "rises")
         ),
+        correct={run: right for part in parts.values() for run, right in part.correct.items()},
     )
 
 

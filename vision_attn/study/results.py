@@ -1,11 +1,14 @@
 """Results of a study read back, selected and summarised; reading writes nothing."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from vision_attn.errors import UserError
 from vision_attn.stats.intervals import interval_table
@@ -35,6 +38,8 @@ class StoredStudy:
         tuning: a row a try.
         rises: a row a run with a log: its `rows`, and `val_loss_rise`, validation loss at the end
             minus its minimum on the way.
+        correct: of each run whose logits are stored, whether its test images are classified
+            rightly, bool (N,), by the values of `RUN`.
     """
 
     results: pd.DataFrame
@@ -43,6 +48,7 @@ class StoredStudy:
     attention: pd.DataFrame = field(default_factory=pd.DataFrame)
     tuning: pd.DataFrame = field(default_factory=pd.DataFrame)
     rises: pd.DataFrame = field(default_factory=pd.DataFrame)
+    correct: Mapping[tuple[Any, ...], NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def archs(self) -> dict[str, str]:
@@ -68,6 +74,7 @@ def read(root: Path) -> StoredStudy:
     """
     cells = _read_cells(root)
     results = _results(root, cells)
+    correct = _correct(root, cells or [])
     if cells is None:
         training, attention, rises = (
             _optional(root / f"{name}.csv") for name in ("training", "attention", "rises")
@@ -79,7 +86,7 @@ def read(root: Path) -> StoredStudy:
         attention = _attention([result for _, result in ok])
     file = root / "tuning.csv"
     tuning = _table(file, _TUNING) if file.is_file() else pd.DataFrame()
-    return StoredStudy(results, _studies(root), training, attention, tuning, rises)
+    return StoredStudy(results, _studies(root), training, attention, tuning, rises, correct)
 
 
 Cells = list[tuple[Path, Result]]
@@ -236,6 +243,35 @@ def _rises(logs: list[tuple[Result, pd.DataFrame]]) -> pd.DataFrame:
         return pd.DataFrame()
     table = pd.DataFrame(rows)[[*RUN, "rows", "val_loss_rise"]]
     return table.sort_values(list(RUN), ignore_index=True)
+
+
+def _correct(root: Path, cells: Cells) -> dict[tuple[Any, ...], NDArray[np.bool_]]:
+    """Which test images each run classifies rightly, where logits and labels are stored."""
+    labels = _array(root / "test_labels.npy")
+    correct: dict[tuple[Any, ...], NDArray[np.bool_]] = {}
+    for path, result in [] if labels is None else cells:
+        file = path / "test_logits.npy"
+        logits = _array(file) if result.status == "ok" else None
+        if logits is None or labels is None:
+            continue
+        if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+            _log_damage(f"{file} is {logits.shape}, not of {len(labels)} labels")
+            continue
+        for named in _labels(result):
+            run = {**named, "draw": result.draw, "seed": result.seed}
+            correct[tuple(run[name] for name in RUN)] = logits.argmax(1) == labels
+    return correct
+
+
+def _array(file: Path) -> NDArray[Any] | None:
+    """A stored array; None where it is missing or damaged."""
+    if not file.is_file():
+        return None
+    try:
+        return np.asarray(np.load(file))
+    except (OSError, ValueError, EOFError) as e:
+        _log_damage(f"{file} cannot be read: {e}")
+        return None
 
 
 def _attention(results: list[Result]) -> pd.DataFrame:

@@ -11,20 +11,21 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 import pandas as pd
-import torch
 import yaml
 from filelock import FileLock, Timeout
 
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text, writing
-from vision_attn.study.cells import Cell, Plan
 from vision_attn.study.result import COLUMNS, Result, rows_of
 from vision_attn.study.study_file import covers, identity, read_study, refuse_other, starts
 from vision_attn.texts import one_line, table_cell
+
+if TYPE_CHECKING:  # it needs torch
+    from vision_attn.study.cells import Cell, Plan
 
 __all__ = ["Store", "read_log"]
 
@@ -41,7 +42,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root, self.cells = root, root / "cells"
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: "Plan") -> None:
         """Raise UserError where the directory holds another configuration, or no study at all."""
         stored = read_study(self.root)
         try:
@@ -62,7 +63,7 @@ class Store:
                 )
 
     @contextmanager
-    def open(self, plan: Plan) -> Iterator[None]:
+    def open(self, plan: "Plan") -> Iterator[None]:
         """Lock the directory for this process, write study.yaml, remove what a crash left."""
         self.check(plan)
         with writing(self.cells):
@@ -97,7 +98,7 @@ class Store:
             write_text(self.root / "study.yaml", yaml.safe_dump(text, sort_keys=False))
             yield
 
-    def result(self, cell: Cell, *, test: bool = True) -> Result | None:
+    def result(self, cell: "Cell", *, test: bool = True) -> Result | None:
         """The stored result of a cell; None where there is none.
 
         Raises:
@@ -117,7 +118,7 @@ class Store:
         read_log(path)
         return result
 
-    def done(self, cell: Cell, *, measure: bool = False, test: bool = True) -> bool:
+    def done(self, cell: "Cell", *, measure: bool = False, test: bool = True) -> bool:
         """Whether a cell has a result that need not be run again.
 
         It is run again where it failed, is damaged or is of other training images than are dealt
@@ -132,7 +133,7 @@ class Store:
             return False
         return not (measure and cell.arm.attends) or result.measures is not None
 
-    def add_protocols(self, cell: Cell) -> None:
+    def add_protocols(self, cell: "Cell") -> None:
         """Add the protocols of `cell` to its stored result."""
         result = self.result(cell, test=False)
         assert result is not None
@@ -140,7 +141,7 @@ class Store:
             result = replace(result, protocols=(*result.protocols, *more))
             write_text(self.cells / cell.key / "result.json", as_json(result.to_json()))
 
-    def scratch(self, cell: Cell) -> Path:
+    def scratch(self, cell: "Cell") -> Path:
         """A new folder for a cell's files until they are complete."""
         path = self.cells / f".tmp-{cell.key}"
         with writing(path):
@@ -148,7 +149,7 @@ class Store:
             path.mkdir(parents=True)
         return path
 
-    def keep(self, cell: Cell, scratch: Path, outcome: Mapping[str, Any]) -> Result:
+    def keep(self, cell: "Cell", scratch: Path, outcome: Mapping[str, Any]) -> Result:
         """Write a finished cell's result, then rename its folder into place."""
         result = Result.of(cell, outcome)
         write_text(scratch / "result.json", as_json(result.to_json()))
@@ -223,6 +224,8 @@ def _remove(path: Path) -> None:
 
 
 def _machine() -> dict[str, Any]:
+    import torch
+
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "system": platform.system(),
