@@ -19,8 +19,9 @@ from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, write_text
-from vision_attn.study.cells import Cell, Plan, key_start, plan
+from vision_attn.study.cells import Cell, Plan, plan
 from vision_attn.study.config import Budget, Study
+from vision_attn.study.keys import key_start
 from vision_attn.study.result import COLUMNS, Result
 from vision_attn.study.results import read_results
 from vision_attn.study.store import Store

@@ -11,11 +11,9 @@ from vision_attn.errors import UserError
 from vision_attn.files import write_bytes, write_text, writing
 from vision_attn.report.analysis import Analysis, analyse
 from vision_attn.report.figures import figures, only
-from vision_attn.report.latex import latex
 from vision_attn.report.page import MARK, page
 from vision_attn.report.style import KINDS, render, style
-from vision_attn.report.tables import markdown
-from vision_attn.report.tidy import multipliers, pairs
+from vision_attn.report.tables import latex, markdown
 from vision_attn.study.join import join
 from vision_attn.study.results import StoredStudy
 from vision_attn.study.store import Store
@@ -82,16 +80,20 @@ def report(
 
 def _write_tables(place: Path, analysis: Analysis) -> None:
     stored = analysis.stored
-    for name in ("training", "attention", "rises"):
-        table = getattr(stored, name)
-        if len(table):  # so that the page can be made again where the cells are not
+    tables = {  # the first three so that the page can be made again where the cells are not
+        "training": stored.training,
+        "attention": stored.attention,
+        "rises": stored.rises,
+        "pairs": analysis.pairs,
+        "multiplier": analysis.multipliers,
+        "stopped": analysis.stopped,
+    }
+    for name, table in tables.items():
+        if len(table):
             write_text(place / f"{name}.csv", _csv(table))
     write_text(place / "summary.csv", _csv(analysis.summary))
     write_text(place / "table.md", markdown(analysis))
     write_text(place / "table.tex", latex(analysis))
-    for name, table in (("pairs", pairs(analysis)), ("multiplier", multipliers(analysis))):
-        if len(table):
-            write_text(place / f"{name}.csv", _csv(table))
 
 
 def _write_sources(place: Path, stored: StoredStudy) -> None:

@@ -14,7 +14,9 @@ from vision_attn.errors import UserError
 from vision_attn.names import MODELS, Match, near
 from vision_attn.training.optim import OptimConfig
 
-__all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes"]
+__all__ = [
+    "Budget", "Control", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes",
+]  # fmt: skip
 
 DEFAULT_STEPS = 400
 """Updates of a run where the study does not say how long a model trains."""

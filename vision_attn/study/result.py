@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import permutations
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pandas as pd
 
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain
-from vision_attn.study.cells import LATER_OPTIONS, Cell, key_of, key_start
-from vision_attn.study.config import FITTED, Protocol
+from vision_attn.study.config import FITTED, Control, Protocol
+from vision_attn.study.keys import LATER_OPTIONS, key_of, key_start
 from vision_attn.texts import table_text
-from vision_attn.training.run import Control
+
+if TYPE_CHECKING:  # it needs torch
+    from vision_attn.study.cells import Cell
 
 __all__ = ["BEST", "COLUMNS", "RUN", "Result", "columns_of", "read_rows", "rows_of"]
 
@@ -96,7 +98,7 @@ class Result:
     config: dict[str, Any]
 
     @classmethod
-    def of(cls, cell: Cell, outcome: Mapping[str, Any]) -> "Result":
+    def of(cls, cell: "Cell", outcome: Mapping[str, Any]) -> "Result":
         """A cell and what `run` returned, or its status and error where it failed."""
         c = cell.config
         named = {

@@ -10,20 +10,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 import pandas as pd
-import torch
 import yaml
 from filelock import BaseFileLock, FileLock, Timeout
 
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text, writing
-from vision_attn.study.cells import Cell, Plan
 from vision_attn.study.result import Result, columns_of, rows_of
 from vision_attn.study.study_file import covers, identity, read_study, refuse_other, starts
 from vision_attn.texts import one_line, table_cell
+
+if TYPE_CHECKING:  # it needs torch
+    from vision_attn.study.cells import Cell, Plan
 
 __all__ = ["Claim", "Store", "read_log"]
 
@@ -40,7 +41,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root, self.cells = root, root / "cells"
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: "Plan") -> None:
         """Raise UserError where the directory holds another configuration, or no study at all."""
         stored = read_study(self.root)
         try:
@@ -65,7 +66,7 @@ class Store:
         entries = {p.name for p in self.root.iterdir()}
         return entries <= {".lock", "cells"} and not _entries(self.cells)
 
-    def open(self, plan: Plan) -> None:
+    def open(self, plan: "Plan") -> None:
         """Write study.yaml, and remove what a crash left.
 
         Several processes may work in one directory, also on several machines that share it: each
@@ -113,7 +114,7 @@ class Store:
         """The right to a cell's (or a file's) name; None where another process has it."""
         return _claim(self.cells, key)
 
-    def result(self, cell: Cell, *, test: bool = True) -> Result | None:
+    def result(self, cell: "Cell", *, test: bool = True) -> Result | None:
         """The stored result of a cell; None where there is none.
 
         Raises:
@@ -133,7 +134,7 @@ class Store:
         read_log(path)
         return result
 
-    def done(self, cell: Cell, *, measure: bool = False, test: bool = True) -> bool:
+    def done(self, cell: "Cell", *, measure: bool = False, test: bool = True) -> bool:
         """Whether a cell has a result that need not be run again.
 
         It is run again where it failed, is damaged or is of other training images than are dealt
@@ -148,7 +149,7 @@ class Store:
             return False
         return not (measure and cell.arm.attends) or result.measures is not None
 
-    def add_protocols(self, cell: Cell) -> None:
+    def add_protocols(self, cell: "Cell") -> None:
         """Add the protocols of `cell` to its stored result."""
         result = self.result(cell, test=False)
         assert result is not None
@@ -156,7 +157,7 @@ class Store:
             result = replace(result, protocols=(*result.protocols, *more))
             write_text(self.cells / cell.key / "result.json", as_json(result.to_json()))
 
-    def scratch(self, cell: Cell) -> Path:
+    def scratch(self, cell: "Cell") -> Path:
         """A new folder for a cell's files until they are complete."""
         path = self.cells / f".tmp-{cell.key}"
         with writing(path):
@@ -164,7 +165,7 @@ class Store:
             path.mkdir(parents=True)
         return path
 
-    def keep(self, cell: Cell, scratch: Path, outcome: Mapping[str, Any]) -> Result:
+    def keep(self, cell: "Cell", scratch: Path, outcome: Mapping[str, Any]) -> Result:
         """Write a finished cell's result, then rename its folder into place."""
         result = Result.of(cell, outcome)
         write_text(scratch / "result.json", as_json(result.to_json()))
@@ -265,6 +266,8 @@ def _remove(path: Path) -> None:
 
 
 def _machine() -> dict[str, Any]:
+    import torch
+
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "system": platform.system(),

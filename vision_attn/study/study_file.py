@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from vision_attn.errors import UserError
 from vision_attn.files import plain
-from vision_attn.study.cells import Plan
+
+if TYPE_CHECKING:  # it needs torch
+    from vision_attn.study.cells import Plan
 
 __all__ = ["check_study", "covers", "identity", "read_study", "read_yaml", "refuse_other", "starts"]
 
@@ -23,7 +25,7 @@ _SETS, _COUNTS = ("models", "sizes", "controls"), ("seeds", "checkpoint", "measu
 """Parts of a start that decide whether it covers another."""
 
 
-def identity(plan: Plan) -> dict[str, Any]:
+def identity(plan: "Plan") -> dict[str, Any]:
     """What must not change within a directory: what decides results beside the axes."""
     study, source = plan.study, plan.source
     fixed = {k: v for k, v in asdict(study).items() if k not in CHANGEABLE}
