@@ -21,6 +21,7 @@ from vision_attn.layers.block import EncoderBlock
 from vision_attn.layers.conv import AttentionConv2d
 from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+from vision_attn.layers.mixer import DepthwiseConv
 from vision_attn.layers.spatial import SelfAttention2d
 from vision_attn.ops.attention import attend, attention_weights
 
@@ -248,6 +249,7 @@ LAYERS = [
     lambda x: EncoderBlock(12, 3)(x),
     lambda x: WindowAttention(12, 3)(x, (5, 7)),
     lambda x: NeighborhoodAttention(12, 3)(x, (5, 7)),
+    lambda x: DepthwiseConv(12)(x, (5, 7)),
 ]
 
 
