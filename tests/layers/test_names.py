@@ -18,8 +18,10 @@ from vision_attn.layers.attention import (
     SelfAttention,
 )
 from vision_attn.layers.block import EncoderBlock
+from vision_attn.layers.conv import AttentionConv2d
 from vision_attn.layers.cross import MultiHeadAttention
 from vision_attn.layers.local import NeighborhoodAttention, WindowAttention
+from vision_attn.layers.mixer import DepthwiseConv
 from vision_attn.layers.spatial import SelfAttention2d
 from vision_attn.ops.attention import attend, attention_weights
 
@@ -136,6 +138,7 @@ build = {
     "single": SelfAttention,
     "window": lambda **o: WindowAttention(12, 3, **o),
     "map": SelfAttention2d,
+    "conv": AttentionConv2d,
 }
 
 
@@ -147,7 +150,18 @@ build = {
         ("single", {"query_dim": 12}, "no argument 'query_dim'; use dim$"),
         ("map", {"in_channels": 12}, "no argument 'in_channels'; use dim$"),
         ("block", {"d_model": 12, "nhead": 3}, "no argument 'd_model'; use dim$"),
-        ("full block", {"dim_feedforward": 24}, "no argument 'dim_feedforward'; try"),
+        (
+            "full block",
+            {"dim_feedforward": 24},
+            "'dim_feedforward'; use mlp_ratio, the hidden width",
+        ),
+        ("full block", {"layer_norm_eps": 1e-5}, "'layer_norm_eps'; use norm_layer=partial"),
+        ("full block", {"head_dim": 4}, "'head_dim'; use num_heads, as a head is"),
+        (
+            "conv",
+            {"in_chans": 3, "out_channels": 4, "kernel_size": 3},
+            "in_chans'; use in_channels",
+        ),
         ("self", {"heads": 3}, "no argument 'heads'; use num_heads$"),
         ("self", {"dim_head": 4}, "'dim_head'; use num_heads, as a head is dim / num_heads wide"),
         ("self", {"dropout": 0.1}, "'dropout'; use attn_drop or proj_drop"),
@@ -222,6 +236,8 @@ def test_masks_that_mean_several_things_are_refused() -> None:
     x = torch.zeros(3, 9, 12)
     refuse(layer, x, torch.zeros(9, 9, 9), words=r"attn_mask has shape \(9, 9, 9\).*goes to mask")
     refuse(layer, x, torch.ones(9, 9, dtype=torch.long), words="attn_mask has dtype torch.int64")
+    for beside in ({"key_mask": x[..., 0] == 0}, {"attn_mask": torch.ones(9, 9) > 0}):
+        refuse(layer, x, mask=x @ x.mT, **beside, words="mask has dtype torch.float32.*use bias")
     refuse(layer, x, x, x, words="takes its tokens once, for query, key and value use MultiHeadAtt")
 
 
@@ -233,6 +249,7 @@ LAYERS = [
     lambda x: EncoderBlock(12, 3)(x),
     lambda x: WindowAttention(12, 3)(x, (5, 7)),
     lambda x: NeighborhoodAttention(12, 3)(x, (5, 7)),
+    lambda x: DepthwiseConv(12)(x, (5, 7)),
 ]
 
 

@@ -39,6 +39,10 @@ def test_a_call_is_typed_by_whether_it_gives_weights() -> None:
             assert_type(cross(x, x, x, mask=mask, return_weights=True), tuple[Tensor, Tensor]),
         ),
     ]
+    flag = bool(torch.rand(()) > 0.5)  # what a checker cannot know
+    assert_type(attn(x, return_weights=flag), Tensor | tuple[Tensor, Tensor])
+    assert_type(one(x, return_weights=flag), Tensor | tuple[Tensor, Tensor])
+    assert_type(cross(x, x, x, return_weights=flag), Tensor | tuple[Tensor, Tensor])
     for y, both in pairs:
         assert isinstance(y, Tensor)
         assert [type(t) for t in both] == [Tensor, Tensor]

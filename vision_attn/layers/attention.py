@@ -63,6 +63,8 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, *, return_weights: Literal[False] = ...) -> Tensor: ...
     @overload
     def forward(self, x: Tensor, *, return_weights: Literal[True]) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def forward(self, x: Tensor, *, return_weights: bool) -> Tensor | tuple[Tensor, Tensor]: ...
     @plain_names
     def forward(self, x: Tensor, *, return_weights: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """(B, N, D) -> (B, N, K), and the weights (B, N, N) when asked for."""
@@ -104,6 +106,10 @@ class MultiHeadSelfAttention(HeadedAttention):
     def forward(self, x: Tensor, attn_mask: Tensor | None = ..., is_causal: bool = ..., *,
                 rotary: Tensor | None = ..., return_weights: Literal[True],
                 **beside: Unpack[Beside]) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+    @overload
+    def forward(self, x: Tensor, attn_mask: Tensor | None = ..., is_causal: bool = ..., *,
+                rotary: Tensor | None = ..., return_weights: bool,
+                **beside: Unpack[Beside]) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
     @plain_names
     def forward(
         self,

@@ -102,8 +102,8 @@ class EncoderBlock(nn.Module):
         `grid_size` is (h, w) of the tokens, for layers that work on a grid. What is left out is not
         passed to the attention.
         """
-        check_tokens(x, self.dim)
         if self.attn is not None:
+            check_tokens(x, self.dim)
             beside = {
                 "attn_mask": attn_mask, "is_causal": is_causal or None,
                 "mask": mask, "key_mask": key_mask, "bias": bias, "causal": causal or None,

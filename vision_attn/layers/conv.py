@@ -20,6 +20,7 @@ from vision_attn.ops.conv import (
     offset_scores,
     padded_pixels,
 )
+from vision_attn.ops.names import plain_names
 
 __all__ = ["AttentionConv2d", "OffsetBias"]
 
@@ -60,6 +61,7 @@ class AttentionConv2d(nn.Module):
     padding_mode: str
     groups: int
 
+    @plain_names
     def __init__(
         self,
         in_channels: int,

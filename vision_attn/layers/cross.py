@@ -69,6 +69,9 @@ class MultiHeadAttention(HeadedAttention):
     @overload
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *, return_weights: Literal[True],
                 **beside: Unpack[_Beside]) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+    @overload
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, return_weights: bool,
+                **beside: Unpack[_Beside]) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
     @plain_names
     def forward(
         self,

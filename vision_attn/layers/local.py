@@ -4,7 +4,7 @@ Tokens are (B, h*w, D) with the grid they lie on, as the rest of the package has
 may change from call to call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +41,8 @@ class LocalAttention(GridTables, HeadedAttention):
     """
 
     on_grid = True  # forward takes grid_size
+    allowed: Callable[..., Tensor]  # who may attend to whom, of `ops.masks`
+    attend: Callable[..., Tensor]  # the attention under that mask
     relative_position_bias_table: Tensor | None
     dilation: Pair = (1, 1)
 
@@ -79,7 +81,8 @@ class LocalAttention(GridTables, HeadedAttention):
             pads = (0, 0, 0, full[1] - w, 0, full[0] - h)
             x = F.pad(x.unflatten(1, (h, w)), pads).flatten(1, 2)
         q, k, v = self.project(x, rotary)
-        y = self._near(q, k, v, full)
+        table = self.relative_position_bias_table
+        y = self.attend(q, k, v, full, **self.sizes, bias_table=table, **self.how)
         if self.observer is not None:
             self.observer(q=q, k=k, v=v, y=y, grid_size=full)
         if full != (h, w):
@@ -95,7 +98,8 @@ class LocalAttention(GridTables, HeadedAttention):
 
         `rows` are the queries wanted; None is all.
         """
-        raise NotImplementedError
+        device = self.proj.weight.device
+        return self.allowed(grid_size, **self.sizes, rows=rows, device=device)
 
     def bias(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor | None:
         """The bias that goes with `mask`: (h, w) -> (H, Nq, h*w); None without a table."""
@@ -105,7 +109,9 @@ class LocalAttention(GridTables, HeadedAttention):
         index = relative_index(grid_size, self.reach, self.dilation, rows=rows, device=table.device)
         return table[index].permute(2, 0, 1)
 
-    def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
+    @property
+    def sizes(self) -> dict[str, Pair]:
+        """What `allowed` and `attend` want beside the grid."""
         raise NotImplementedError
 
 
@@ -134,6 +140,8 @@ class WindowAttention(LocalAttention):
             that do not fill the grid.
     """
 
+    allowed, attend = staticmethod(window_mask), staticmethod(window_attend)
+
     @plain_names
     def __init__(
         self,
@@ -159,16 +167,10 @@ class WindowAttention(LocalAttention):
         h, w = (-(-n // m) * m for n, m in zip(grid_size, self.window_size, strict=True))
         return (h, w) if self.pad_tokens else grid_size
 
-    def mask(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor:
-        """`ops.masks.window_mask` of this layer: (h, w) -> (Nq, h*w), bool."""
-        device = self.proj.weight.device
-        return window_mask(grid_size, self.window_size, self.shift_size, rows=rows, device=device)
-
-    def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
-        return window_attend(
-            q, k, v, grid_size, self.window_size, shift_size=self.shift_size,
-            bias_table=self.relative_position_bias_table, **self.how,
-        )  # fmt: skip
+    @property
+    def sizes(self) -> dict[str, Pair]:
+        """Window and shift."""
+        return {"window_size": self.window_size, "shift_size": self.shift_size}
 
 
 class NeighborhoodAttention(LocalAttention):
@@ -192,6 +194,8 @@ class NeighborhoodAttention(LocalAttention):
             not fill the grid.
     """
 
+    allowed, attend = staticmethod(neighborhood_mask), staticmethod(neighborhood_attend)
+
     @plain_names
     def __init__(
         self,
@@ -209,15 +213,7 @@ class NeighborhoodAttention(LocalAttention):
         self.kernel_size: Pair = kernel
         self.dilation = steps
 
-    def mask(self, grid_size: Pair, rows: Sequence[int] | None = None) -> Tensor:
-        """`ops.masks.neighborhood_mask` of this layer: (h, w) -> (Nq, h*w), bool."""
-        device = self.proj.weight.device
-        return neighborhood_mask(
-            grid_size, self.kernel_size, self.dilation, rows=rows, device=device
-        )
-
-    def _near(self, q: Tensor, k: Tensor, v: Tensor, grid_size: Pair) -> Tensor:
-        return neighborhood_attend(
-            q, k, v, grid_size, self.kernel_size, dilation=self.dilation,
-            bias_table=self.relative_position_bias_table, **self.how,
-        )  # fmt: skip
+    @property
+    def sizes(self) -> dict[str, Pair]:
+        """Kernel and dilation."""
+        return {"kernel_size": self.kernel_size, "dilation": self.dilation}

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from vision_attn.errors import UserError
 from vision_attn.layers.attention import LocalitySelfAttention, MultiHeadSelfAttention
+from vision_attn.layers.base import check_tokens
+from vision_attn.ops.names import plain_names
 from vision_attn.ops.tokens import image_to_pixels, pixels_to_image
 
 __all__ = ["MIXERS", "NORMS", "DepthwiseConv", "Mixer", "TokenBatchNorm", "attention_of_blocks",
@@ -40,6 +42,7 @@ class DepthwiseConv(nn.Module):
 
     on_grid = True
 
+    @plain_names
     def __init__(
         self,
         dim: int,
@@ -56,8 +59,10 @@ class DepthwiseConv(nn.Module):
         self.conv = nn.Conv2d(dim, dim, (h, w), padding=(h // 2, w // 2), groups=dim)
         self.proj_drop = nn.Dropout(proj_drop)
 
+    @plain_names
     def forward(self, x: Tensor, grid_size: tuple[int, int]) -> Tensor:
         """(B, h*w, D) -> (B, h*w, D), grid_size (h, w)."""
+        check_tokens(x, self.conv.in_channels)
         return self.proj_drop(image_to_pixels(self.conv(pixels_to_image(x, grid_size))))
 
 

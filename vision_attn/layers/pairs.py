@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
-from vision_attn.ops.attention import Pairs
+from vision_attn.ops.attention import Pairs, check_mask
 
 __all__ = ["Beside", "Chosen", "pad_keys", "read_pairs", "used_tokens"]
 
@@ -53,6 +53,7 @@ def read_pairs(
             f"is_causal is a {type(is_causal).__name__}, wanted true or false; self-attention takes"
             " its tokens once, for query, key and value use MultiHeadAttention"
         )
+    check_mask(mask)
     mask, bias = _per_head(mask), _per_head(bias)
     if attn_mask is not None:
         floats = attn_mask.is_floating_point()
@@ -91,16 +92,14 @@ def used_tokens(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def pad_keys(pairs: Pairs, keys: int, count: int) -> Pairs:
     """Mask and bias of `keys` keys with `count` more in front, which they leave alone."""
-    mask, bias = (_pad(pairs["mask"], keys, count), _pad(pairs["bias"], keys, count))
-    return {"mask": mask, "bias": bias, "causal": pairs["causal"]}
 
+    def pad(t: Tensor | None) -> Tensor | None:
+        if t is None:
+            return None
+        t = t.expand(*t.shape[:-1], keys) if t.ndim and t.shape[-1] == 1 else t
+        return F.pad(t, (count, 0), value=t.dtype == torch.bool)
 
-def _pad(t: Tensor | None, keys: int, count: int) -> Tensor | None:
-    if t is None:
-        return None
-    if t.ndim and t.shape[-1] == 1:
-        t = t.expand(*t.shape[:-1], keys)
-    return F.pad(t, (count, 0), value=t.dtype == torch.bool)
+    return {"mask": pad(pairs["mask"]), "bias": pad(pairs["bias"]), "causal": pairs["causal"]}
 
 
 def _per_head(t: Tensor | None) -> Tensor | None:

@@ -20,7 +20,7 @@ from vision_attn.ops.checks import check_choice
 from vision_attn.ops.masks import causal_mask, pick, row_index
 from vision_attn.ops.names import plain_names
 
-__all__ = ["AttendOptions", "Pairs", "Score", "attend", "attention_weights"]
+__all__ = ["AttendOptions", "Pairs", "Score", "attend", "attention_weights", "check_mask"]
 
 Score = Literal["softmax", "relu", "sigmoid"]
 
@@ -81,9 +81,7 @@ def attend(
         raise UserError(f"{k.shape[-2]} keys but {v.shape[-2]} values; each key needs one value")
     free = mask is None and bias is None
     kernel = fused and score == "softmax" and not (free and not causal and _faster_products(q, k))
-    if causal and not (
-        kernel and free and q.shape[-2] == k.shape[-2]
-    ):  # the kernel's own is square
+    if causal and not (kernel and free and q.shape[-2] == k.shape[-2]):  # the kernel counts so
         mask, causal = _and(mask, causal_mask(q.shape[-2], k.shape[-2], device=q.device)), False
     lost = None
     if (causal or mask is not None or bias is not None) and not surely_finite(q, k, v):
@@ -229,6 +227,15 @@ def _and(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return a & b
 
 
+def check_mask(mask: Tensor | None) -> None:
+    """A UserError for a mask of numbers, which torch would add to the scores."""
+    if mask is not None and mask.dtype != torch.bool:
+        raise UserError(
+            f"mask has dtype {mask.dtype}, wanted torch.bool with True = may attend;"
+            " for values to add to the scores use bias"
+        )
+
+
 def _checked(
     q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, score: str
 ) -> Tensor | None:
@@ -241,11 +248,7 @@ def _checked(
         raise UserError(
             f"queries have width {q.shape[-1]}, keys {k.shape[-1]}; give both one width"
         )
-    if mask is not None and mask.dtype != torch.bool:
-        raise UserError(
-            f"mask has dtype {mask.dtype}, wanted torch.bool with True = may attend;"
-            " for values to add to the scores use bias"
-        )
+    check_mask(mask)
     if bias is not None and not bias.is_floating_point():
         raise UserError(f"bias has dtype {bias.dtype}, wanted floating point; for bool use mask")
     for name, t in (("mask", mask), ("bias", bias)):

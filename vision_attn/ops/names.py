@@ -18,6 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _HERE = {  # the argument here, then how to write it: what others call it
     "dim": "embed_dim d_model query_dim hidden_size channels in_channels in_chans in_dim",
+    "in_channels": "in_chans in_dim",
     "num_heads": "heads nhead n_heads n_head num_attention_heads",
     "num_heads, as a head is dim / num_heads wide": "dim_head head_dim attn_head_dim "
     "attention_head_dim",
@@ -67,44 +68,41 @@ def plain_names(function: Function) -> Function:
     """The function, which refuses a name that it does not take with a UserError, not a TypeError.
 
     The error says what the argument is called here, or where it is; else it has names near it. Of
-    names that are handed on (`**options: Any`), only those are refused that leave an argument
-    without a value, as `embed_dim` does for `dim`.
+    names that are handed on (`**options: Any`), only those are refused that stand for an argument
+    of the function's own which is not given, as `embed_dim` does for `dim`.
     """
     signature = inspect.signature(function)
-    parameters = signature.parameters.values()
-    rest = [p.annotation for p in parameters if p.kind is p.VAR_KEYWORD]
-    handed_on = bool(rest) and not get_args(rest[0])
-    taken = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    taken = [p.name for p in signature.parameters.values() if p.kind in named]
+    rest = [p.annotation for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
     taken += [name for options in rest for o in get_args(options) for name in o.__annotations__]
+    handed_on = bool(rest) and not get_args(rest[0])
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> Any:
         for name in given:
-            if name not in taken and not (handed_on and _fits(signature, args, given)):
-                _refuse(name, taken)
+            if name not in taken:
+                own = signature.bind_partial(*args, **given).arguments if handed_on else {}
+                if not handed_on or any(m in taken and m not in own for m in _meanings(name)):
+                    _refuse(name, taken)
         return function(*args, **given)
 
     return call  # type: ignore[return-value]
 
 
-def _fits(signature: inspect.Signature, args: tuple[Any, ...], given: dict[str, Any]) -> bool:
-    """Whether the names that are handed on leave none of the function's own without a value."""
-    try:
-        signature.bind(*args, **given)
-    except TypeError:
-        return False
-    return True
+def _meanings(name: str) -> dict[str, str]:
+    """Arguments that another library's name may stand for, and how to write each."""
+    advice = [text.format(name) for text, names in _HERE.items() if name in names.split()]
+    return {re.split("[=, ]", text)[0]: text for text in advice}
 
 
 def _refuse(name: str, taken: list[str]) -> None:
     if name in _ALWAYS:
         raise UserError(f"there is no argument {name!r}; {_ALWAYS[name]}")
-    advice = [text.format(name) for text, names in _HERE.items() if name in names.split()]
-    own = {re.split("[=, ]", text)[0]: text for text in advice}
-    for known, text in own.items():
+    for known, text in _meanings(name).items():
         if known in taken:
             raise UserError(f"there is no argument {name!r}; use {text}")
-    for known, text in own.items():
+    for known, text in _meanings(name).items():
         if known in _ELSEWHERE:
             raise UserError(f"there is no argument {name!r} here; {_ELSEWHERE[known]} has {text}")
     check_known("argument", [name], taken)

@@ -75,17 +75,13 @@ def neighborhood_attend(
 
     mask = bias = None
     if not (rows.open and cols.open):
-        near = (
-            rows.allowed(q.device)[:, None, :, None, :, None]
-            & cols.allowed(q.device)[:, None, :, None, :]
-        )
+        down, right = (axis.allowed(q.device) for axis in (rows, cols))
+        near = down[:, None, :, None, :, None] & right[:, None, :, None, :]
         mask = near.flatten(4).flatten(2, 3).flatten(0, 1)[:, None, None]
     if bias_table is not None:
         check_table(bias_table, kernel_size[0] * kernel_size[1], q.shape[1])
-        index = (
-            rows.offsets(q.device)[:, None, :, None] * kernel_size[1]
-            + cols.offsets(q.device)[:, None, :]
-        )
+        down, right = (axis.offsets(q.device) for axis in (rows, cols))
+        index = down[:, None, :, None] * kernel_size[1] + right[:, None, :]
         bias = bias_table[index.flatten(2).flatten(0, 1)].permute(2, 0, 1)
     y = attend_tiles(cut(q, False), cut(k, True), cut(v, True), mask, bias, how)
     y = rearrange(
@@ -141,20 +137,20 @@ class _Axis(NamedTuple):
             return x.unflatten(dim, (-1, self.step)).unfold(dim, keys, self.tile)
         return x.unflatten(dim, (self.tiles, self.tile, self.step)).movedim(dim + 1, -1)
 
+    def away(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Query minus key, counted in steps, (tile, keys), and the keys, (keys,)."""
+        key = torch.arange(-self.halo, self.tile + self.halo, device=device)
+        return torch.arange(self.tile, device=device)[:, None] - key, key
+
     def offsets(self, device: torch.device) -> Tensor:
         """Query minus key plus radius, cut to the kernel: (tile, keys)."""
-        query = torch.arange(self.tile, device=device)
-        key = torch.arange(-self.halo, self.tile + self.halo, device=device)
-        away = query[:, None] - key + self.radius
-        return away.clamp(0, 2 * self.radius)
+        return (self.away(device)[0] + self.radius).clamp(0, 2 * self.radius)
 
     def allowed(self, device: torch.device) -> Tensor:
         """Near enough and inside the grid: (tiles * remainders, tile, keys)."""
-        query = torch.arange(self.tile, device=device)
-        key = torch.arange(-self.halo, self.tile + self.halo, device=device)
-        near = (query[:, None] - key).abs() <= self.radius
+        away, key = self.away(device)
         first = self.tile * torch.arange(self.tiles, device=device)
         at = (first[:, None] + key)[:, None] * self.step
         at = at + torch.arange(self.step, device=device)[:, None]  # (tiles, remainders, keys)
         inside = (at >= 0) & (at < self.size)
-        return (near & inside[..., None, :]).flatten(0, 1)
+        return ((away.abs() <= self.radius) & inside[..., None, :]).flatten(0, 1)

@@ -114,23 +114,14 @@ def attention_statistics(
         if own_keys:
             own[..., rows] = weights.diagonal(start + num_registers, -2, -1)
         if grid_size is not None:
+            tokens = weights[..., num_registers:]
             distance[..., rows], share[..., rows] = _on_grid(
-                weights[..., num_registers:],
-                part,
-                grid_size,
-                num_prefix_tokens,
-                token_size,
-                field // 2,
+                tokens, part, grid_size, num_prefix_tokens, token_size, field // 2
             )
         tiny = torch.finfo(weights.dtype).tiny
         entropy[..., rows] = -weights.mul(weights.clamp_min(tiny).log_()).sum(-1)
-    return AttentionStatistics(
-        entropy,
-        largest,
-        own if own_keys else None,
-        None if grid_size is None else distance,
-        None if grid_size is None else share,
-    )
+    on_grid = (None, None) if grid_size is None else (distance, share)
+    return AttentionStatistics(entropy, largest, own if own_keys else None, *on_grid)
 
 
 def _some(t: Rows | None, part: range) -> Tensor | None:
