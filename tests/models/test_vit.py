@@ -171,7 +171,7 @@ def test_weight_decay_leaves_positions_and_class_token_alone() -> None:
         ({"patch_size": 4}, "patch_size 4 does not divide the image height 6; try 2 or 3"),
         ({"pos_embed": "sincos2d"}, "dim 15 is not divisible by 4.*; try 12 or 16"),
         ({"global_pool": "max"}, "global_pool='max' is not known; choose one of avg, token, map"),
-        ({"projection": "half"}, "projection='half' is not known; choose full or per_head"),
+        ({"projection": "half"}, "projection='half' is not known; choose one of full, per_head"),
         ({"pos_embed": "rope"}, "pos_embed='rope' is not known; choose one of learn, sincos2d"),
     ],
 )

@@ -72,7 +72,21 @@ class FromTimm(MultiHeadSelfAttention):
         source: the module; its parameters, buffers and submodules are taken as they are.
     """
 
-    def __init__(self, source: nn.Module) -> None:
+    # parts that a module of timm may have
+    qkv: Any
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+    q_bias: Tensor
+    k_bias: Tensor
+    v_bias: Tensor
+    logit_scale: Tensor
+    cpb_mlp: nn.Module
+    relative_coords_table: Tensor
+    relative_position_bias_table: Tensor
+    relative_position_index: Tensor
+
+    def __init__(self, source: Any) -> None:
         with torch.device("meta"):
             super().__init__(source.proj.out_features, source.num_heads)
         own, self._modules = self._modules, {}
@@ -146,7 +160,7 @@ class _Biased(FromTimm):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """(B, N, D) -> (B, N, D)."""
         bias = shared_rel_pos_bias if shared_rel_pos is None else shared_rel_pos
-        own = self._modules.get("rel_pos")
+        own: Any = self._modules.get("rel_pos")
         if own is not None:
             bias = own.get_bias()
         elif self._parameters.get("relative_position_bias_table") is not None:
@@ -175,7 +189,7 @@ class _Windows(FromTimm):
 class _CosineWindows(_Windows):
     """By the cosine of queries and keys, with a bias that an MLP makes: Swin 2."""
 
-    def __init__(self, source: nn.Module) -> None:
+    def __init__(self, source: Any) -> None:
         super().__init__(source)
         self.scale = 1.0  # the learned one is in the queries
 
@@ -239,12 +253,12 @@ def _kind(module: nn.Module) -> str:
     return ".".join(path.split(".")[-2:]) if path.startswith("timm.") else path
 
 
-def _refusal(module: nn.Module) -> str | None:
+def _refusal(module: Any) -> str | None:
     """Why a module cannot be taken, if it cannot."""
     if _kind(module) not in _KINDS:
         return f"{_kind(module)} is no self-attention known here"
     inner, outer = module.proj.in_features, module.proj.out_features
-    if inner != outer or outer % module.num_heads:  # type: ignore[operator]
+    if inner != outer or outer % module.num_heads:
         return f"its {module.num_heads} heads are {inner} wide together, its tokens {outer}"
     if getattr(module, "gate", None) is not None:
         return "it has a gate"

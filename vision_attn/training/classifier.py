@@ -83,11 +83,12 @@ class Classifier(Supervised):
     def _tell_model(self, data: Mapping[str, Any]) -> None:
         """Statistics of `ImageData` for `timm.data.resolve_model_data_config`, in shares of 255."""
         wanted = {"mean", "std", "img_size", "in_chans"}  # old states have less
-        if wanted <= data.keys() and hasattr(self.model, "pretrained_cfg"):
+        cfg: Any = getattr(self.model, "pretrained_cfg", None)
+        if wanted <= data.keys() and cfg is not None:
             mean = tuple(m / 255 for m in data["mean"])
             std = tuple(max(s, 1.0) / 255 for s in data["std"])
             size = (data["in_chans"], *data["img_size"])
-            self.model.pretrained_cfg |= {"input_size": size, "mean": mean, "std": std}
+            cfg.update(input_size=size, mean=mean, std=std)
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Class probabilities, (B, classes)."""
