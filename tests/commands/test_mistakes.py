@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import printed, refused
+from said import printed, refused
 
 from vision_attn.cli import main
 from vision_attn.commands.strict_yaml import Doubtful, load_yaml

@@ -204,7 +204,7 @@ def _place(name: str, args: Sequence[str], files: Mapping[str, Mapping[str, Any]
     """`config some.yaml, line 3: ` of an option that stands in a file, and not on the line."""
     if any(option == f"--{name}" for option, _ in _pairs(args)):
         return ""
-    for file in reversed(files):
+    for file in reversed(list(files)):
         if (line := line_of(Path(file), name)) is not None:
             return f"config {file}, line {line}: "
     return ""

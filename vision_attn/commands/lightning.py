@@ -34,6 +34,7 @@ from vision_attn.commands.strict_yaml import config_files, set_strict_yaml
 from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
 from vision_attn.names import SHAPE
+from vision_attn.texts import program
 from vision_attn.training.base import Optimised
 from vision_attn.training.checkpoint import Checkpoint, read_checkpoint
 from vision_attn.training.classifier import Classifier, PredictionsCSV
@@ -95,10 +96,12 @@ class ClassifierCLI(LightningCLI):
         )
 
     def setup_parser(self, *args: Any) -> None:
-        """Results are shown by this class, in three digits."""
+        """One line of usage; results are shown by this class, in three digits."""
         super().setup_parser(*args)
-        for command in ("validate", "test"):
-            self._parser(command).set_defaults(verbose=False)
+        for command in self.subcommands():
+            self._parser(command).usage = f"{program()} {command} [options]"
+            if command in ("validate", "test"):
+                self._parser(command).set_defaults(verbose=False)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The model takes its shape from the data."""

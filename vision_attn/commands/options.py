@@ -114,7 +114,7 @@ def _two_levels(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _is_known(name: str, known: Sequence[str], free: set[str]) -> bool:
     group, _, rest = name.partition(".")
     own = f"{group}.{rest.partition('.')[0]}" if rest and group not in TOP else group
-    return own in known or group in free or rest == "help"
+    return own in known or group in free or "help" in (name, rest)
 
 
 def _unknown(name: str, command: str, known: Sequence[str], dashes: str = "") -> str:

@@ -234,10 +234,11 @@ def _report(console: "Console", roots: Path | Sequence[Path], out: Path, **figur
     from vision_attn.report.terminal import show
     from vision_attn.report.write import report
 
-    console.print("drawing figures ...")
     gc.freeze()
     try:
-        analysis = report(roots, out, **figures)
+        analysis = report(
+            roots, out, **figures, tell=lambda n: console.print(f"drawing {n} figures ...")
+        )
     finally:
         gc.unfreeze()
     console.print()

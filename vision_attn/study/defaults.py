@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vision_attn.data.sources import Source
 from vision_attn.data.subsets import subset
 from vision_attn.errors import UserError
 from vision_attn.study.config import Study
+
+if TYPE_CHECKING:
+    from vision_attn.data.sources import Source  # which imports torch
 
 __all__ = ["follow_images", "large_attention", "patch_for", "start_args"]
 
@@ -46,7 +48,7 @@ def start_args(dataset: str, archs: Mapping[str, str]) -> dict[str, dict[str, An
     return {**patches, "vit": {"patch_size": None, **width}}
 
 
-def follow_images(study: Study, source: Source) -> tuple[Study, str | None]:
+def follow_images(study: Study, source: "Source") -> tuple[Study, str | None]:
     """The study with all arguments and sizes given, and a line on what was chosen, if anything.
 
     Raises:
@@ -91,7 +93,7 @@ def patch_for(h: int, w: int) -> int:
     )
 
 
-def _sizes(study: Study, source: Source) -> list[Any]:
+def _sizes(study: Study, source: "Source") -> list[Any]:
     """20, 50, 100, 200 ... while every draw can be balanced, then all; digits have their own."""
     if source.name == "digits":
         return [20, 50, 100, 200, 400, "all"]
@@ -116,7 +118,7 @@ def _sizes(study: Study, source: Source) -> list[Any]:
     return [n for n in series if classes <= n <= largest and n <= 0.8 * whole] + ["all"]
 
 
-def large_attention(study: Study, source: Source) -> list[str]:
+def large_attention(study: Study, source: "Source") -> list[str]:
     """A line on each model with more than 1,024 tokens that all attend to each other.
 
     The memory is that of the scores while FLOPs of one image are counted, before the first run.
@@ -148,7 +150,7 @@ def large_attention(study: Study, source: Source) -> list[str]:
     return lines
 
 
-def _smaller(label: str, arch: str, source: Source) -> str:
+def _smaller(label: str, arch: str, source: "Source") -> str:
     """Options that give fewer tokens."""
     h, w = source.img_size
     ways, side = [], 32 if arch == "pixel_vit" else 64
