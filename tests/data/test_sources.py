@@ -131,30 +131,46 @@ def test_floating_point_pixels_are_refused(tmp_path: Path) -> None:
         folder(tmp_path)
 
 
-def test_mixed_sizes_name_two_files_and_the_option(tmp_path: Path) -> None:
-    make(tmp_path, 5, 7, 3)
-    save(tmp_path / "train/b/1.png", pixels(11, 13, 3))
-    first, other = tmp_path / "train/a/0.png", tmp_path / "train/b/1.png"
-    wanted = f"{first} is 5 x 7, {other} is 11 x 13; add --data.img_size 5 to resize them"
-    with pytest.raises(UserError, match=wanted):
-        folder(tmp_path)
-    assert folder(tmp_path, img_size=5).img_size == (5, 5)
-
-
 @pytest.mark.parametrize(
-    ("sides", "proposed"),
-    [([40, 67, 90], 64), ([9, 10, 500], 8), ([3, 5, 7], 5), ([1000, 3000, 4000], 224)],
-)
-def test_case_fh_1_the_error_on_sizes_proposes_a_middle_one(
-    tmp_path: Path, sides: list[int], proposed: int
+    ("sides", "wanted", "more"),
+    [([40, 67, 90], 64, ""), ([9, 10, 500], 8, ""), ([3, 5, 7], 5, ""), ([100, 300], 64, " 96"),
+     ([1000, 3000, 4000], 64, " 224")],
+)  # fmt: skip
+def test_case_fh_1_images_of_several_sizes_become_squares_of_64_or_less(
+    tmp_path: Path, sides: list[int], wanted: int, more: str
 ) -> None:
     for i, side in enumerate(sides):
         for place in ("train/a", "train/b", "test/a"):
             path = tmp_path / place / f"{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("L", (side + 3, side)).save(path)
-    with pytest.raises(UserError, match=f"; add --data.img_size {proposed} to resize them"):
-        folder(tmp_path)
+    source = folder(tmp_path)
+    assert source.img_size == (wanted, wanted)
+    first, last = (tmp_path / "train/a" / f"{i}.png" for i in (0, len(sides) - 1))
+    note = (
+        f"images differ in size, from {sides[0]} x {sides[0] + 3} pixels ({first}) to"
+        f" {sides[-1]} x {sides[-1] + 3} ({last}), and are cut to squares and resized to"
+        f" {wanted} x {wanted}"
+    )
+    hint = f"; more detail, in more time: --data.img_size{more}" if more else ""
+    assert [n for n in source.notes if "size" in n] == [note + hint]
+    given = folder(tmp_path, img_size=(5, 7))
+    assert given.img_size == (5, 7)
+    assert not any("size" in n for n in given.notes)
+
+
+def test_case_fh_1_large_images_of_one_size_are_resized_and_a_note_says_so(tmp_path: Path) -> None:
+    make(tmp_path, 96, 96, 3)
+    source = folder(tmp_path)
+    assert source.img_size == (64, 64)
+    assert source.notes == (
+        "all images are 96 x 96 pixels and are resized to 64 x 64; more detail, in more time:"
+        " --data.img_size 96",
+    )
+    resized = folder(tmp_path, img_size=64)
+    assert resized.fingerprint == source.fingerprint
+    assert resized.notes == ()
+    assert folder(tmp_path, img_size=96).img_size == (96, 96)
 
 
 def test_img_size_takes_the_middle(tmp_path: Path) -> None:

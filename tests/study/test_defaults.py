@@ -53,7 +53,10 @@ def test_case_fh_1_args_and_sizes_follow_a_folder() -> None:
     study, line = follow_images(Study(models=models), photos(64))
     assert study.args == {"vit": {"patch_size": 8, **WIDTH}, "near": {"patch_size": 8}}
     assert study.sizes == [20, 50, 100, 200, "all"]
-    assert line == "64 x 64 pixels: patch_size 8, 64 tokens; sizes 20, 50, 100, 200, all"
+    assert line == (
+        "64 x 64 pixels: patch_size 8, 64 tokens; sizes 20, 50, 100, 200, all; batch_size 32"
+    )
+    assert study.batch_size == 32
     assert (study.data.name, study.data.label) == ("folder", "pets")
     assert follow_images(study, photos(64)) == (study, None)
     cells = plan(Study(draws=2), photos(32)).cells
@@ -72,7 +75,7 @@ def test_case_fh_1_sizes_are_balanced_in_every_draw_and_not_nearly_all() -> None
 
 
 def test_case_fh_1_what_is_given_wins() -> None:
-    given = Study(args={"vit": {"embed_dim": 24}}, sizes=[30])
+    given = Study(args={"vit": {"embed_dim": 24}}, sizes=[30], batch_size=48)
     study, line = follow_images(given, photos(64))
     assert (study.args, study.sizes, line) == (given.args, [30], None)
 
@@ -81,6 +84,7 @@ def test_case_fh_1_digits_keep_their_own() -> None:
     study, line = follow_images(Study(), load(DataConfig()))
     assert study.args == {"vit": {"patch_size": 2, **WIDTH}}
     assert study.sizes == [20, 50, 100, 200, 400, "all"]
+    assert study.batch_size == 64
     assert line is None
 
 
