@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vision_attn.data.scene_data import SceneData
-from vision_attn.data.scenes import INK, Scenes, make_scenes
+from vision_attn.data.scene_data import INK, SceneData, Scenes, make_scenes
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.errors import UserError
 

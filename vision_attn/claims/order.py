@@ -13,14 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from vision_attn.claims.common import (
-    COLOURS,
-    Claim,
-    Settings,
-    Summary,
-    figure,
-    span,
-)
+from vision_attn.claims.common import COLOURS, Claim, Settings, Summary, figure, span
 from vision_attn.claims.models import WIDTH, Key, Models, reorder_patches
 from vision_attn.errors import UserError
 from vision_attn.models.vit import VisionTransformer

@@ -131,7 +131,11 @@ def run(
         val = evaluate(trainer, module, data.val_dataloader())
         if not math.isfinite(train["loss"]):
             raise FloatingPointError(f"training diverged: loss {train['loss']}; try a lower lr")
-        tested = evaluate(trainer, module, data.test_dataloader()) if test else None
+        tested = {}
+        if test:
+            last = evaluate(trainer, module, data.test_dataloader())
+            gap = train["acc"] - last["acc"]
+            tested = {"test_acc": last["acc"], "test_loss": last["loss"], "gap": gap}
         more = {} if finish is None else finish(module, data)
         if checkpoint:
             trainer.save_checkpoint(out / "last.ckpt")
@@ -148,15 +152,7 @@ def run(
         "size": n,
         "subset": data.subset.hash,
         **more,
-        **(
-            {}
-            if tested is None
-            else {
-                "test_acc": tested["acc"],
-                "test_loss": tested["loss"],
-                "gap": train["acc"] - tested["acc"],
-            }
-        ),
+        **tested,
     }
 
 
@@ -204,8 +200,7 @@ class _Watch(Callback):
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         pl_module.log("epoch", trainer.global_step / self.batches_per_pass)
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        pl_module.log("epoch", trainer.global_step / self.batches_per_pass)
+    on_train_epoch_end = on_validation_epoch_end
 
 
 @contextmanager
