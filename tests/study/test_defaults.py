@@ -74,6 +74,13 @@ def test_case_fh_1_sizes_are_balanced_in_every_draw_and_not_nearly_all() -> None
     assert follow_images(Study(), photos(32, n=19))[0].sizes == ["all"]
 
 
+def test_case_fh_1_photos_by_default_take_minutes() -> None:
+    cells = plan(Study(), photos(64, n=235, classes=4)).cells
+    images = [c.config.steps * min(c.config.batch_size, c.config.size or 0) for c in cells]
+    flops = sum(3 * n * c.arm.cost.flops for n, c in zip(images, cells, strict=True))
+    assert flops < 1e14  # a core does 7e10 a second
+
+
 def test_case_fh_1_what_is_given_wins() -> None:
     given = Study(args={"vit": {"embed_dim": 24}}, sizes=[30], batch_size=48)
     study, line = follow_images(given, photos(64))
