@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -46,7 +47,7 @@ def folder(root: Path, **more: Any) -> Source:
 
 def array_of(images: Tensor | Files) -> Pixels:
     """All images of a source, in memory or not."""
-    return images[np.arange(len(images))] if isinstance(images, Files) else images.numpy()
+    return images[torch.arange(len(images))].numpy()
 
 
 def read(path: Path, chans: int = 3, img_size: tuple[int, int] | None = None) -> Pixels:

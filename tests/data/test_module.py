@@ -65,9 +65,9 @@ class Counted(Files):
 
     reads: list[int] = field(default_factory=list)
 
-    def __getitem__(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def __getitem__(self, index: Tensor) -> Tensor:
         self.reads.extend(index.tolist())
-        return np.full((len(index), self.chans, *self.img_size), 77, np.uint8)
+        return torch.full((len(index), self.chans, *self.img_size), 77, dtype=torch.uint8)
 
 
 class Seen(Callback):

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from vision_attn.data.images import channels, decode, formats, named, upright_size
 from vision_attn.data.listing import content_of, counted, digest_of, list_images, parts, split
@@ -33,7 +35,10 @@ _Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Files:
-    """Images left on disk: decoded, resized and stacked when a batch asks for them."""
+    """Images left on disk: decoded, resized and stacked when a batch asks for them.
+
+    A tensor of images by its `shape`, its length and its index of numbers.
+    """
 
     paths: tuple[str, ...]
     chans: int
@@ -42,10 +47,16 @@ class Files:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, C, h, w)."""
+        return (len(self.paths), self.chans, *self.img_size)
+
+    def __getitem__(self, index: Tensor) -> Tensor:
         """(n,) indices -> uint8 (n, C, h, w)."""
-        paths = [self.paths[i] for i in index]
-        return np.stack([decode(p, content_of(p), self.chans, self.img_size) for p in paths])
+        paths = [self.paths[i] for i in index.tolist()]
+        pixels = [decode(p, content_of(p), self.chans, self.img_size) for p in paths]
+        return torch.from_numpy(np.stack(pixels))
 
 
 def read_folder(

@@ -241,9 +241,7 @@ def _statistics(images: Tensor | Files, index: NDArray[np.int64]) -> tuple[Tenso
     total = square = torch.zeros(())
     count = 0
     for part in np.array_split(index, max(len(index) // 1000, 1)):
-        piece = take(images, part)
-        x = torch.from_numpy(piece[np.arange(len(part))]) if isinstance(piece, Files) else piece
-        x = x.to(torch.float64)
+        x = images[torch.from_numpy(part)].to(torch.float64)
         total = total + x.sum((0, 2, 3))
         square = square + x.square().sum((0, 2, 3))
         count += x.shape[0] * x.shape[2] * x.shape[3]

@@ -137,14 +137,12 @@ class Source:
     @property
     def img_size(self) -> tuple[int, int]:
         """Height and width in pixels."""
-        x = self.train_images
-        return x.img_size if isinstance(x, Files) else (x.shape[2], x.shape[3])
+        return (self.train_images.shape[2], self.train_images.shape[3])
 
     @property
     def in_chans(self) -> int:
         """Channels C."""
-        x = self.train_images
-        return x.chans if isinstance(x, Files) else x.shape[1]
+        return self.train_images.shape[1]
 
     def tell(self) -> None:
         """Print the notes to stderr, a line each; commands do so once."""
