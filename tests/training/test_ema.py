@@ -17,8 +17,8 @@ from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
+from vision_attn.training.base import WeightEMA, average
 from vision_attn.training.classifier import Classifier
-from vision_attn.training.ema import WeightEMA, average
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import RunConfig, run
 

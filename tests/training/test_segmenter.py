@@ -7,6 +7,7 @@ import lightning as L
 import pytest
 import torch
 import torch.nn.functional as F
+from shared import quiet
 from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
@@ -29,13 +30,6 @@ class Fixed(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.logits
-
-
-def quiet(**more: Any) -> L.Trainer:
-    return L.Trainer(
-        accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, **more,
-    )  # fmt: skip
 
 
 def test_metrics_by_hand() -> None:

@@ -111,7 +111,8 @@ class DataConfig:
         root: your images, DIR/<class>/* or DIR/train/<class>/* and DIR/test/<class>/*; of other
             names, where downloads are kept.
         label: what figures and tables call the data; null is the folder's own name.
-        img_size: side in pixels to which a folder's images are resized; needed if they differ.
+        img_size: side in pixels to which a folder's images are resized, or [height, width]; null
+            is as they are, or 64 where they are larger, and a square where they differ.
         val_fraction: share of the training pool kept for validation; the rest is `all` images.
         test_fraction: share of a folder's images that become the test set, by a hash of their
             content; for a folder without test/.
@@ -121,7 +122,7 @@ class DataConfig:
     name: str | None = None
     root: str | None = None
     label: str | None = None
-    img_size: int | None = None
+    img_size: int | tuple[int, int] | None = None
     val_fraction: float = 0.1
     test_fraction: float = 0.2
     memory_mb: int = 4096
@@ -130,6 +131,12 @@ class DataConfig:
     def dataset(self) -> str:
         """`name`, or what stands for null."""
         return self.name or ("digits" if self.root is None else "folder")
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """`img_size` as (h, w)."""
+        n = self.img_size
+        return (n, n) if isinstance(n, int) else n
 
     def check(self) -> None:
         """Raise UserError on values out of range, before anything is read."""
@@ -153,13 +160,14 @@ class DataConfig:
                 f"data.memory_mb is {self.memory_mb}; wanted 0, to read images when they are"
                 " needed, or more"
             )
-        if self.img_size is None:
+        if self.size is None:
             return
         if dataset != "folder":
             raise UserError(f"data.img_size is for folders; {dataset} has a size of its own")
-        if self.img_size < 1:
+        h, w = self.size
+        if min(h, w) < 1:
             raise UserError(f"data.img_size is {self.img_size}; wanted 1 or more pixels")
-        needed = 3 * self.img_size**2 / 2**20
+        needed = 3 * h * w / 2**20
         if needed > IMAGE_MB:
             raise UserError(
                 f"data.img_size {self.img_size} makes one colour image of {needed:,.0f} MiB, in"

@@ -56,14 +56,12 @@ class Source:
     @property
     def img_size(self) -> tuple[int, int]:
         """Height and width in pixels."""
-        x = self.train_images
-        return x.img_size if isinstance(x, Files) else (x.shape[2], x.shape[3])
+        return (self.train_images.shape[2], self.train_images.shape[3])
 
     @property
     def in_chans(self) -> int:
         """Channels C."""
-        x = self.train_images
-        return x.chans if isinstance(x, Files) else x.shape[1]
+        return self.train_images.shape[1]
 
     def tell(self) -> None:
         """Print the notes to stderr, a line each; commands do so once."""
@@ -83,7 +81,7 @@ def load(config: DataConfig) -> Source:
         parts = _digits()
     elif name == "folder":
         root = Path(str(config.root))
-        parts = read_folder(root, config.img_size, config.memory_mb, config.test_fraction)
+        parts = read_folder(root, config.size, config.memory_mb, config.test_fraction)
         label = label or one_line(printable(root.resolve().name)).strip()
     else:
         parts = _torchvision(name, Path(config.root or "data"))

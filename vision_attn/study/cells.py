@@ -82,6 +82,7 @@ def plan(study: Study, source: Source) -> Plan:
     study, _ = follow_images(study, source)
     assert study.args is not None
     assert study.sizes is not None
+    assert study.batch_size is not None
     for augment in (study.augment, *study.tuning.augment):
         augment.check_size(source.img_size)
     arms = {label: _arm(study, label, source) for label in study.archs}

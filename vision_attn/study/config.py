@@ -126,7 +126,8 @@ class Study:
             is short for `--first_draw 3 --draws 3`.
         seeds: how many initialisations of each draw.
         budget: how long a model trains.
-        batch_size: images an update, no more than the subset has.
+        batch_size: images an update, no more than the subset has; null is 64, or 32 where images
+            have more than 32 x 32 pixels.
         optim: optimiser and schedule.
         augment: augmentation of the training images.
         controls: none; permuted, pixels in another, fixed order; shuffled, labels at random.
@@ -150,7 +151,7 @@ class Study:
     first_draw: int = 0
     seeds: int = 1
     budget: Budget = field(default_factory=Budget)
-    batch_size: int = 64
+    batch_size: int | None = None
     optim: OptimConfig = field(default_factory=OptimConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     controls: list[Control] = field(default_factory=lambda: ["none"])
@@ -196,6 +197,8 @@ class Study:
             ("threads", most_processes()),
         ):  # fmt: skip
             value = getattr(self, name)
+            if value is None:
+                continue
             if value < 1 or (most is not None and value > most):
                 wanted = "1 or more" if most is None else f"1 to {most:,}"
                 raise UserError(f"{name} is {value}; wanted {wanted}")

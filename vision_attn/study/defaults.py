@@ -25,6 +25,11 @@ FEWEST, MOST = 36, 64
 BEARABLE = (16, 256)
 """Tokens that are taken where no patch gives `FEWEST` to `MOST`."""
 
+BATCH = 64
+"""Images of an update, half as many where they have more than `SMALL` pixels."""
+
+SMALL = 32 * 32
+
 MANY = 1024
 """Tokens above which full attention is named with its memory."""
 
@@ -49,16 +54,17 @@ def start_args(dataset: str, archs: Mapping[str, str]) -> dict[str, dict[str, An
 
 
 def follow_images(study: Study, source: "Source") -> tuple[Study, str | None]:
-    """The study with all arguments and sizes given, and a line on what was chosen, if anything.
+    """The study with nothing left open, and a line on what was chosen for its images, if anything.
 
     Raises:
         UserError: images that no patch divides well.
     """
     args = start_args(source.name, study.archs) if study.args is None else dict(study.args)
+    h, w = source.img_size
     chosen = []
     open_labels = [k for k, v in args.items() if v.get("patch_size", 0) is None]
     if open_labels:
-        (h, w), patch = source.img_size, patch_for(*source.img_size)
+        patch = patch_for(h, w)
         args |= {label: {**args[label], "patch_size": patch} for label in open_labels}
         chosen.append(f"patch_size {patch}, {h * w // patch**2} tokens")
     sizes = study.sizes
@@ -66,10 +72,15 @@ def follow_images(study: Study, source: "Source") -> tuple[Study, str | None]:
         sizes = _sizes(study, source)
         if source.name != "digits":
             chosen.append(f"sizes {', '.join(map(str, sizes))}")
+    batch_size = study.batch_size
+    if batch_size is None:
+        batch_size = BATCH if h * w <= SMALL else BATCH // 2
+        if batch_size != BATCH:
+            chosen.append(f"batch_size {batch_size}")
     data = replace(study.data, name=source.name, label=source.label)
-    h, w = source.img_size
     line = f"{h} x {w} pixels: {'; '.join(chosen)}" if chosen else None
-    return replace(study, data=data, args=args, sizes=sizes), line
+    study = replace(study, data=data, args=args, sizes=sizes, batch_size=batch_size)
+    return study, line
 
 
 def patch_for(h: int, w: int) -> int:

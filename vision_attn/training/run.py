@@ -254,8 +254,7 @@ class _Watch(Callback):
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         pl_module.log("epoch", trainer.global_step / self.batches_per_pass)
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        pl_module.log("epoch", trainer.global_step / self.batches_per_pass)
+    on_train_epoch_end = on_validation_epoch_end
 
 
 @contextmanager
