@@ -95,7 +95,9 @@ def test_intervals_for_other_images_where_every_answer_is_stored() -> None:
     assert csv["low"].tolist() == pytest.approx([-want[2]])
 
 
-def test_answers_are_read_beside_the_cells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_answers_are_read_beside_the_cells(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for draw in range(3):
         cell(tmp_path, "step,val_loss\n4,2.0\n", draw=draw, protocols=["steps", "epochs"])
     cells = sorted((tmp_path / "cells").iterdir())

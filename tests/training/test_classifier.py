@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -229,7 +230,7 @@ def test_prediction_is_the_softmax_of_the_model() -> None:
 def test_timm_learns_the_statistics_of_the_images_from_the_model(name: str, tmp_path: Path) -> None:
     data = ImageData("", source=two_classes(20))
     module = Classifier(name, img_size=(5, 7), in_chans=1, num_classes=2)
-    fit = trainer(tmp_path, max_steps=1)
+    fit = quiet(tmp_path, max_steps=1)
     fit.fit(module, data)
     fit.save_checkpoint(tmp_path / "m.ckpt")
     again = Classifier.load_from_checkpoint(tmp_path / "m.ckpt")

@@ -143,7 +143,9 @@ def _task(
     parts = {n: getattr(source, n) for n in IMAGES}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable")  # nobody writes into them
-        tensors = {n: torch.from_numpy(x) for n, x in parts.items() if not isinstance(x, Files)}
+        tensors: dict[str, Any] = {
+            n: torch.from_numpy(x) for n, x in parts.items() if not isinstance(x, Files)
+        }
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         outcome = work((0, config, place, options), replace(source, **tensors), [0])
