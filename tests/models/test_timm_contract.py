@@ -142,7 +142,7 @@ def test_heads_come_and_go(name: str) -> None:
         ("vit", (0, "map"), "'map' needs parameters that this model has not"),
         ("vit", (0, "token"), "'token' needs parameters that this model has not"),
         ("vit", (5, ""), "wanted num_classes=0 with it"),
-        ("cnn", (0, "max"), "'max' is not known; choose one of avg, ''"),
+        ("cnn", (0, "max"), "'max' is not known; choose one of avg"),
         ("local_vit", (0, "token"), "'token'"),
     ],
 )
@@ -212,7 +212,7 @@ def test_intermediates_give_the_class_token_beside_the_map() -> None:
     (_, token), (_, last) = model.get_intermediate_layers(x, 2, return_prefix_tokens=True)
     layers = hooked(model, x)
     assert_close([token, last], [layers[1][:, :1], layers[2][:, :1]])
-    with pytest.raises(UserError, match="output_fmt='NHWC' is not known; choose NCHW or NLC"):
+    with pytest.raises(UserError, match="output_fmt='NHWC' is not known; choose one of NCHW, NLC"):
         model.forward_intermediates(x, output_fmt="NHWC")
     with pytest.raises(UserError, match="VisionTransformer has 3 layers: feature index 5 is out"):
         model.forward_intermediates(x, [5])

@@ -18,6 +18,7 @@ from vision_attn.layers.base import HeadedAttention
 from vision_attn.layers.conv import OffsetBias
 from vision_attn.layers.embed import PatchEmbed
 from vision_attn.layers.mixer import DepthwiseConv, TokenBatchNorm
+from vision_attn.ops.checks import check_choice
 
 __all__ = ["ImageClassifier", "build", "small_cfg"]
 
@@ -41,7 +42,8 @@ class ImageClassifier(nn.Module):
     head_drop: nn.Module
     first_conv: str | tuple[str, ...]
     """Names of the modules that see the image, as in timm's `pretrained_cfg`."""
-    pools: tuple[str, ...] = ("avg", "")
+    pools: tuple[str, ...] = ("avg",)
+    """Kinds of pooling; none at all, '', is always possible."""
     layer_names: tuple[str, ...] = ("blocks",)
     """Names of the layers, and of what else has one part for each of them."""
     num_prefix_tokens = 0
@@ -100,10 +102,9 @@ class ImageClassifier(nn.Module):
 
     def check_head(self, num_classes: int, global_pool: str) -> None:
         """A UserError for pooling that is not known, or logits without any."""
-        if global_pool not in self.pools:
-            known = ", ".join(p or "''" for p in self.pools)
-            raise UserError(f"global_pool={global_pool!r} is not known; choose one of {known}")
-        if num_classes and not global_pool:
+        if global_pool:
+            check_choice(self.pools, global_pool=global_pool)
+        elif num_classes:
             raise UserError(
                 "global_pool='' leaves features unpooled, which the head does not take;"
                 " wanted num_classes=0 with it"
@@ -161,8 +162,7 @@ class ImageClassifier(nn.Module):
         Raises:
             UserError: another format, layers that there are not.
         """
-        if output_fmt not in ("NCHW", "NLC"):
-            raise UserError(f"output_fmt={output_fmt!r} is not known; choose NCHW or NLC")
+        check_choice(("NCHW", "NLC"), output_fmt=output_fmt)
         taken, last = self._taken(indices)
         x, grid = self.enter(x)
         features = []

@@ -38,7 +38,7 @@ class LocalVisionTransformer(VisionTransformer):
             a radius below 1, or another number of them than blocks.
     """
 
-    pools = ("avg", "map", "")
+    pools = ("avg", "map")
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LocalVisionTransformer(VisionTransformer):
         pos_embed: Positions = "learn",
         **others: Any,
     ) -> None:
-        if global_pool not in self.pools:
+        if global_pool and global_pool not in self.pools:
             raise UserError(
                 f"global_pool={global_pool!r}: local attention needs global_pool='avg' or 'map'"
             )

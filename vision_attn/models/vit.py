@@ -25,6 +25,7 @@ from vision_attn.models.base import ImageClassifier
 from vision_attn.models.mimetic import start_mimetic
 from vision_attn.ops.checks import (
     check_arguments,
+    check_choice,
     check_flag,
     check_memory,
     check_pair,
@@ -87,7 +88,7 @@ class VisionTransformer(ImageClassifier):
             the width, numbers out of their range, unknown options, images of another shape.
     """
 
-    pools: tuple[str, ...] = ("avg", "token", "map", "")
+    pools: tuple[str, ...] = ("avg", "token", "map")
     layer_names = ("blocks", "rel_bias")
 
     def __init__(
@@ -136,13 +137,9 @@ class VisionTransformer(ImageClassifier):
             dynamic_img_size=dynamic_img_size,
         )  # fmt: skip
         self.check_head(num_classes, global_pool)
-        for name, value, known in (
-            ("stem", stem, STEMS),
-            ("mixer", mixer, MIXERS),
-            ("norm", norm, NORMS),
-        ):
-            if value not in known:
-                raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(known)}")
+        check_choice(STEMS, stem=stem)
+        check_choice(MIXERS, mixer=mixer)
+        check_choice(NORMS, norm=norm)
         self.img_size, self.in_chans = to_2tuple(img_size), in_chans
         self.num_classes, self.global_pool = num_classes, global_pool
         self.num_features = self.embed_dim = embed_dim
