@@ -77,7 +77,7 @@ def test_every_setting_compares_the_same_pair() -> None:
     assert (made.comparison.first, made.comparison.second) == ("cnn", "vit")
     shuffled = made.comparisons[made.settings[1]]
     assert shuffled == {}  # it has no cnn
-    assert list(made.others) == ["linear", "vit"]
+    assert list(made.comparisons[made.setting]) == ["linear", "vit"]
 
 
 def test_the_change_is_of_draws_with_both_sizes() -> None:

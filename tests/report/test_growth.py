@@ -157,7 +157,7 @@ def test_no_error_at_all_gives_no_ratio() -> None:
          " resamples)"),
         ((700.0, np.nan, np.nan, np.nan, np.nan, 1), "vit overtakes cnn at 700 (1 draw: no"
          " interval)"),
-        ((np.nan,), "no crossing can be read: a run of cnn or vit has no error, so no logarithm"),
+        ((np.nan,), "no crossing can be read: a run of cnn and vit has no error, so no logarithm"),
     ],
 )  # fmt: skip
 def test_words_of_a_crossing(numbers: tuple[Any, ...], said: str) -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 from vision_attn.errors import UserError
 from vision_attn.models.registry import attends, known_models
 from vision_attn.report import looks as module
-from vision_attn.report.chart import in_points, log_names, percent
+from vision_attn.report.chart import Chart
 from vision_attn.report.figures import draw, figures
 from vision_attn.report.looks import looks
 from vision_attn.report.style import options, render, style
@@ -216,14 +216,14 @@ def test_options_out_of_range_are_refused(bad: dict[str, float]) -> None:
 
 def test_a_difference_is_in_points() -> None:
     axes = Figure().subplots()
-    in_points(axes, "gap")
+    Chart({}).in_points(axes, "gap")
     assert axes.get_ylabel() == "gap, points"
     assert axes.yaxis.get_major_formatter()(0.125) == "12.5"
 
 
 def test_a_tick_between_whole_per_cents_is_not_rounded() -> None:
     axes = Figure().subplots()
-    percent(axes, "gap")
+    Chart({}).percent(axes, "gap")
     name = axes.yaxis.get_major_formatter()
     assert [name(v) for v in (0.0, 0.575, 0.6, 1.0)] == ["0 %", "57.5 %", "60 %", "100 %"]
 
@@ -237,7 +237,7 @@ def test_the_longer_a_log_axis_the_fewer_ticks_have_names(
     axes = Figure().subplots()
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    log_names(axes.yaxis, lambda v: f"{100 * v:.3g} %")
+    Chart({}).log_names(axes.yaxis, lambda v: f"{100 * v:.3g} %")
     name = axes.yaxis.get_minor_formatter()
     want = [f"{d}0 %" if str(d) in named else "" for d in range(2, 10)]
     assert [name(d / 10) for d in range(2, 10)] == want

@@ -73,11 +73,6 @@ class Analysis:
         return self.comparisons[self.setting][self.pair[1]] if self.pair else None
 
     @property
-    def others(self) -> dict[str, pd.DataFrame]:
-        """Test accuracy of the first of the pair minus each other model, in the main setting."""
-        return {model: c.points for model, c in self.comparisons[self.setting].items()}
-
-    @property
     def data(self) -> str:
         """What the images are called; empty where no study.yaml is stored."""
         data = [study["identity"]["data"] for study in self.stored.studies.values()]

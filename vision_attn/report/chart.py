@@ -26,18 +26,7 @@ from vision_attn.report.looks import Look
 from vision_attn.report.numbers import FIT, exact, short
 from vision_attn.texts import in_figure
 
-__all__ = [
-    "FEW",
-    "LINES",
-    "NAMES",
-    "Chart",
-    "in_points",
-    "log_names",
-    "named_sizes",
-    "note",
-    "percent",
-    "styles",
-]
+__all__ = ["FEW", "LINES", "NAMES", "Chart"]
 
 LINES = {"steps": "-", "epochs": "--", "none": "-", "permuted": "-.", "shuffled": ":"}
 """Line styles of protocols and controls."""
@@ -240,6 +229,65 @@ class Chart:
         )
         below.get_title().set(color=_GREY, multialignment="center")
 
+    def styles(self, kinds: Iterable[str]) -> list[Line2D]:
+        """What the line style of each kind stands for, whatever the colour."""
+        return [
+            Line2D([], [], color="0.3", ls=LINES[k], label=NAMES[k])
+            for k in NAMES
+            if k in set(kinds)
+        ]
+
+    def note(self, summary: pd.DataFrame) -> str:
+        """How many draws a point stands for, and what bands, dots and hollow points mean."""
+        counts = sorted(summary["count"].unique())
+        span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        few = "" if {*summary["model"]} <= {*self.strong} else " of the thick lines"
+        params = summary.groupby("model")["params"].first()
+        least = f"{short(params.min())} to " * bool(params.max() > 1.1 * params.min())
+        parts = {
+            f"mean of {span} draw{'s' * (counts != [1])}": True,
+            f"band: 95 % t interval{few}": counts[-1] >= FEW,
+            f"dots: the two draws{few}": 2 in counts,
+            f"hollow: not fitted (train accuracy under {FIT})": (summary["fitted"] < 1).any(),
+            f"{least}{short(params.max())} parameters": True,
+        }
+        return ", ".join(text for text, shown in parts.items() if shown)
+
+    # Axes
+
+    def sizes(self, axes: Axes, sizes: Iterable[float], label: str = "training images") -> None:
+        """A log axis that names the sizes of the study and no others; many stand aslant."""
+        ticks = sorted({int(s) for s in sizes})
+        axes.set_xscale("log")
+        width = axes.bbox.width / axes.figure.dpi
+        letters = sum(len(f"{s:,}") + 2 for s in ticks) * 0.55 * _points("xtick.labelsize") / 72
+        near = any(b / a < 1.6 for a, b in pairwise(ticks)) or letters > width or len(ticks) > 7
+        axes.set_xticks(ticks, [f"{s:,}" for s in ticks], rotation=45 if near else 0)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel(label)
+
+    def percent(self, axes: Axes, label: str) -> None:
+        """A share on the vertical axis, in per cent."""
+        axes.set_ylabel(label)
+        axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
+
+    def in_points(self, axes: Axes, label: str) -> None:
+        """A difference of shares on the vertical axis, in points."""
+        axes.set_ylabel(f"{label}, points")
+        axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g}")
+
+    def log_names(self, axis: Any, text: Any, named: str | None = None) -> None:
+        """Name the ticks of a log axis, between the tens those that begin with a digit of `named`.
+
+        By default every one within half a decade, within a whole one some, over more 2 and 5.
+        """
+        low, high = axis.get_view_interval()
+        digits = "23456789" if high / low < 4 else "23457" if high / low < 10 else "25"
+        digits = digits if named is None else named
+        axis.set_major_formatter(lambda v, _: text(v))
+        axis.set_minor_formatter(lambda v, _: text(v) if f"{v:.0e}"[0] in digits else "")
+        axis.set_tick_params(which="minor", labelsize=_points(f"{axis.axis_name}tick.labelsize"))
+
 
 def _points(name: str) -> float:
     """A size of letters in points, by its rcParam."""
@@ -260,67 +308,3 @@ def _said(rows: pd.DataFrame, measure: str) -> list[str]:
             text += "" if r[kind] == plain else f", {NAMES.get(r[kind], r[kind])}"
         texts.append(text + ("" if r["fitted"] == 1 else ", not fitted"))
     return texts
-
-
-def styles(kinds: Iterable[str]) -> list[Line2D]:
-    """What the line style of each kind stands for, whatever the colour."""
-    return [
-        Line2D([], [], color="0.3", ls=LINES[k], label=NAMES[k]) for k in NAMES if k in set(kinds)
-    ]
-
-
-def note(summary: pd.DataFrame, strong: int) -> str:
-    """How many draws a point stands for, and what bands, dots and hollow points mean."""
-    counts = sorted(summary["count"].unique())
-    span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    few = "" if strong == summary["model"].nunique() else " of the thick lines"
-    params = summary.groupby("model")["params"].first()
-    least = f"{short(params.min())} to " * bool(params.max() > 1.1 * params.min())
-    parts = {
-        f"mean of {span} draw{'s' * (counts != [1])}": True,
-        f"band: 95 % t interval{few}": counts[-1] >= FEW,
-        f"dots: the two draws{few}": 2 in counts,
-        f"hollow: not fitted (train accuracy under {FIT})": (summary["fitted"] < 1).any(),
-        f"{least}{short(params.max())} parameters": True,
-    }
-    return ", ".join(text for text, shown in parts.items() if shown)
-
-
-# Axes
-
-
-def named_sizes(axes: Axes, sizes: Iterable[float], label: str = "training images") -> None:
-    """A log axis that names the sizes of the study and no others; many stand aslant."""
-    ticks = sorted({int(s) for s in sizes})
-    axes.set_xscale("log")
-    width = axes.bbox.width / axes.figure.dpi
-    letters = sum(len(f"{s:,}") + 2 for s in ticks) * 0.55 * _points("xtick.labelsize") / 72
-    near = any(b / a < 1.6 for a, b in pairwise(ticks)) or letters > width or len(ticks) > 7
-    axes.set_xticks(ticks, [f"{s:,}" for s in ticks], rotation=45 if near else 0)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel(label)
-
-
-def percent(axes: Axes, label: str) -> None:
-    """A share on the vertical axis, in per cent."""
-    axes.set_ylabel(label)
-    axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
-
-
-def in_points(axes: Axes, label: str) -> None:
-    """A difference of shares on the vertical axis, in points."""
-    axes.set_ylabel(f"{label}, points")
-    axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g}")
-
-
-def log_names(axis: Any, text: Any, named: str | None = None) -> None:
-    """Name the ticks of a log axis, between the tens those that begin with a digit of `named`.
-
-    By default every one within half a decade, within a whole one some, over more 2 and 5.
-    """
-    low, high = axis.get_view_interval()
-    digits = "23456789" if high / low < 4 else "23457" if high / low < 10 else "25"
-    digits = digits if named is None else named
-    axis.set_major_formatter(lambda v, _: text(v))
-    axis.set_minor_formatter(lambda v, _: text(v) if f"{v:.0e}"[0] in digits else "")
-    axis.set_tick_params(which="minor", labelsize=_points(f"{axis.axis_name}tick.labelsize"))

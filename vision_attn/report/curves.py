@@ -9,22 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vision_attn.report.analysis import Analysis
-from vision_attn.report.chart import (
-    FEW,
-    LINES,
-    NAMES,
-    Chart,
-    in_points,
-    log_names,
-    named_sizes,
-    note,
-    percent,
-    styles,
-)
+from vision_attn.report.chart import FEW, LINES, NAMES, Chart
 from vision_attn.report.numbers import exact
 from vision_attn.texts import in_figure
 
-__all__ = ["Words", "accuracy", "by_last", "controls", "ends", "error", "gap", "reading"]
+__all__ = ["Words", "accuracy", "by_last", "controls", "ends", "error", "gap"]
 
 
 class Words(NamedTuple):
@@ -39,16 +28,6 @@ def by_last(summary: pd.DataFrame, measure: str = "test_acc") -> list[str]:
     """The models, the one first that is highest at its largest size."""
     last = summary.sort_values("size").groupby("model")[f"{measure}_mean"].last()
     return [str(m) for m in last.sort_index().sort_values(ascending=False, kind="stable").index]
-
-
-def reading(summary: pd.DataFrame) -> str:
-    """What stands around the means, where anything does."""
-    parts = {
-        "Bands and bars are 95 % t intervals over draws.": summary["count"].max() >= FEW,
-        "Small dots are the two draws.": (summary["count"] == 2).any(),
-        "At hollow points not every run fitted.": (summary["fitted"] < 1).any(),
-    }
-    return " ".join(text for text, shown in parts.items() if shown)
 
 
 def ends(summary: pd.DataFrame, measure: str, sign: int = 1) -> str:
@@ -72,7 +51,7 @@ def accuracy(analysis: Analysis, chart: Chart) -> Words:
     """One line a model and protocol; with one size a row a model with its interval."""
     one = _against_size(analysis.plain, chart, "test_acc", "test accuracy")
     title = "Test accuracy of each model" if one else "Test accuracy against training images"
-    caption = f"{reading(analysis.plain)}{_dashes(analysis)}"
+    caption = "Mean over draws. The note explains bands, dots and hollow points."
     return Words(title, caption, ends(analysis.main, "test_acc"))
 
 
@@ -83,14 +62,9 @@ def gap(analysis: Analysis, chart: Chart) -> Words:
         "Gap of each model" if one else "Gap against training images",
         "Train minus test accuracy, both on unaugmented images in eval mode. Only filled points"
         " speak of overfitting in accuracy. Where both reach 100 % on train images, a larger gap"
-        f" is a lower test accuracy and nothing else.{_dashes(analysis)}",
+        " is a lower test accuracy and nothing else.",
         ends(analysis.main, "gap"),
     )
-
-
-def _dashes(analysis: Analysis) -> str:
-    several = analysis.plain["protocol"].nunique() > 1 and analysis.plain["size"].nunique() > 1
-    return " Dashed lines: equal epochs." if several else ""
 
 
 def _against_size(summary: pd.DataFrame, chart: Chart, measure: str, label: str) -> bool:
@@ -103,12 +77,12 @@ def _against_size(summary: pd.DataFrame, chart: Chart, measure: str, label: str)
         of_model = summary[summary["model"] == model]
         for protocol, rows in of_model.groupby("protocol", sort=True):
             chart.curve(axes, rows, measure, model, LINES[str(protocol)])
-    named_sizes(axes, summary["size"])
-    (in_points if measure == "gap" else percent)(axes, label)
+    chart.sizes(axes, summary["size"])
+    (chart.in_points if measure == "gap" else chart.percent)(axes, label)
     handles = _names(axes, summary, chart, measure, order)
     if summary["protocol"].nunique() > 1:
-        handles += styles(summary["protocol"])
-    chart.legend(axes, handles, note(summary, len(set(order) & set(chart.strong))))
+        handles += chart.styles(summary["protocol"])
+    chart.legend(axes, handles, chart.note(summary))
     return False
 
 
@@ -146,8 +120,8 @@ def _rows(axes: Axes, summary: pd.DataFrame, chart: Chart, measure: str, label: 
     axes.set_xlabel(f"{label}{', points' * gaps}, {images}")
     axes.xaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g}{' %' * (not gaps)}")
     axes.grid(visible=False, axis="y")
-    text = note(summary, summary["model"].nunique()).replace("band:", "bar:")
-    chart.legend(axes, [], text)
+    chart.strong = table["model"].tolist()
+    chart.legend(axes, [], chart.note(summary).replace("band:", "bar:"))
 
 
 def controls(analysis: Analysis, chart: Chart) -> Words | None:
@@ -166,10 +140,10 @@ def controls(analysis: Analysis, chart: Chart) -> Words | None:
         for model in order:
             for control, rows in summary[summary["model"] == model].groupby("control", sort=True):
                 chart.curve(axes, rows, "test_acc", model, LINES[str(control)])
-        named_sizes(axes, summary["size"])
-        percent(axes, "test accuracy")
-        handles += styles(summary["control"])
-        chart.legend(axes, handles, note(summary, len(order)))
+        chart.sizes(axes, summary["size"])
+        chart.percent(axes, "test accuracy")
+        handles += chart.styles(summary["control"])
+        chart.legend(axes, handles, chart.note(summary))
     else:
         _rows(axes, summary, chart, "test_acc", "test accuracy")
     return Words(
@@ -204,8 +178,8 @@ def error(analysis: Analysis, chart: Chart) -> Words | None:
         if model in laws:
             _law(axes, laws[model], rows["size"].to_numpy(float), chart, model)
     axes.set_yscale("log")
-    named_sizes(axes, summary["size"])
-    log_names(axes.yaxis, lambda v: f"{100 * v:.3g} %")
+    chart.sizes(axes, summary["size"])
+    chart.log_names(axes.yaxis, lambda v: f"{100 * v:.3g} %")
     axes.set_ylabel("test error")
     handles = _names(axes, errors, chart, "error", order)
     if laws:
@@ -213,7 +187,7 @@ def error(analysis: Analysis, chart: Chart) -> Words | None:
             Line2D([], [], color="0.3", ls=style, label=text)
             for style, text in (("-", "power law, fitted"), ("--", "its forecast"))
         ]
-    chart.legend(axes, handles, note(summary, len(set(order) & set(chart.strong))))
+    chart.legend(axes, handles, chart.note(summary))
     return Words(
         "Error on log-log axes",
         "A constant ratio of errors is two parallel lines here, however the difference in"

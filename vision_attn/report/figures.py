@@ -42,28 +42,18 @@ class Picture:
 
     Args:
         name: of its files.
-        title: its name, in words.
-        caption: how to read it.
-        alt: what it shows, for those who do not see it.
+        words: what stands beside it.
         chart: drawn, not yet rendered.
     """
 
     name: str
-    title: str
-    caption: str
-    alt: str
+    words: curves.Words
     chart: Chart
 
     @property
     def figure(self) -> Figure:
         """As matplotlib has it."""
         return self.chart.figure
-
-    @property
-    def tall(self) -> bool:
-        """Higher than wide; two others have room beside it."""
-        width, height = self.figure.get_size_inches()
-        return bool(width < height)
 
 
 def figures(analysis: Analysis) -> list[Picture]:
@@ -107,9 +97,7 @@ def _picture(analysis: Analysis, name: str, ax: Axes | None = None) -> Picture |
     strong = [*dict.fromkeys([*(analysis.pair or ()), *order])][:_MANY]
     chart = Chart(looks(analysis.archs, analysis.archs, analysis.args), strong, ax)
     words = _FIGURES[name](analysis, chart)
-    if words is None:
-        return None
-    return Picture(name, words.title, words.caption, f"{words.title}. {words.shows}.", chart)
+    return None if words is None else Picture(name, words, chart)
 
 
 def only(analysis: Analysis, models: Sequence[str]) -> Analysis:

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -29,13 +29,13 @@ def page(analysis: Analysis, pictures: Mapping[Picture, bytes]) -> str:
         analysis: what is said.
         pictures: each figure as SVG, in order.
     """
-    configs = list(_configs(analysis))
+    results = analysis.stored.results
     blocks, first = page_blocks(analysis), len(results_blocks(analysis))
-    failed = failures(analysis)
     return _template().render(
         mark=MARK,
         title=" and ".join(analysis.pair or analysis.main["model"].unique()),
-        facts=_facts(analysis),
+        data=analysis.data,
+        runs=results[results["status"] == "ok"],
         verdict=verdict(analysis),
         lines=lines(analysis),
         terms=terms(analysis),
@@ -45,19 +45,9 @@ def page(analysis: Analysis, pictures: Mapping[Picture, bytes]) -> str:
         curves={picture.name: picture.chart.tips() for picture in pictures},
         blocks=blocks[:first],
         more=blocks[first:],
-        failures=failed,
-        contents={
-            "verdict": "Verdict",
-            "curves-of-all": "Accuracy and gap",
-            "results": "Results",
-            **({"more-figures": "More figures"} if len(pictures) > 2 else {}),
-            **({"more-tables": "More tables"} if len(blocks) > first else {}),
-            **({"failures": "Runs that failed"} if failed.rows else {}),
-            "again": "Run it again",
-        },
-        configs=configs,
-        commands=_commands(configs, len(analysis.stored.studies)),
-        machines=list(_machines(analysis)),
+        failures=failures(analysis),
+        configs=list(_configs(analysis)),
+        studies=analysis.stored.studies,
         fit=FIT,
     )
 
@@ -80,7 +70,6 @@ def _template() -> Any:
         loader=PackageLoader("vision_attn.report", ""), autoescape=True, undefined=StrictUndefined
     )
     environment.filters |= {"data_uri": _data_uri, "word_columns": _word_columns}
-    environment.globals |= {"classes": _classes}
     return environment.get_template("report.html.j2")
 
 
@@ -98,27 +87,6 @@ def _word_columns(block: Block) -> list[bool]:
     ]
 
 
-def _classes(text: str, word: bool) -> str | None:
-    return " ".join(["word"] * word + ["long"] * (len(text) > 60)) or None
-
-
-def _facts(analysis: Analysis) -> str:
-    results = analysis.stored.results
-    good = results[results["status"] == "ok"]
-    sizes = sorted({int(s) for s in good["size"]})
-    span = f"{sizes[0]:,}" + (f" to {sizes[-1]:,}" if len(sizes) > 1 else "")
-    counts = {
-        name: f"{n} {name}{'s' * (n != 1)}"
-        for name in ("model", "size", "draw", "seed")
-        for n in [good[name].nunique()]
-    }
-    where = f" on {analysis.data}" if analysis.data else ""
-    return (
-        f"{len(good)} finished runs{where}: {counts['model']}, {counts['size']} ({span} training"
-        f" images), {counts['draw']}, {counts['seed']} each."
-    )
-
-
 def _configs(analysis: Analysis) -> Iterator[dict[str, str]]:
     """Every configuration that the directories were started with.
 
@@ -132,21 +100,3 @@ def _configs(analysis: Analysis) -> Iterator[dict[str, str]]:
             file = "study-config" + f"-{word}" * several + f"-{i}" * (len(configs) > 1) + ".yaml"
             text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
             yield {"file": file, "out": word if several else "DIR", "text": text}
-
-
-def _commands(configs: Sequence[Mapping[str, str]], studies: int) -> list[str]:
-    lines = [f"python train.py compare --config {c['file']} --out {c['out']}" for c in configs]
-    if studies > 1:
-        outs = " ".join(dict.fromkeys(c["out"] for c in configs))
-        lines.append(f"python train.py plot {outs} --out DIR")
-    return lines
-
-
-def _machines(analysis: Analysis) -> Iterator[str]:
-    """Versions and machine of each directory."""
-    for name, study in analysis.stored.studies.items():
-        facts = (study.get("versions") or {}) | (study.get("machine") or {})
-        words = [f"{k} {'none' if v is None else v}" for k, v in facts.items()]
-        if words:
-            start = f"{name}: " if len(analysis.stored.studies) > 1 else ""
-            yield f"{start}{', '.join(words)}."

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vision_attn.report.analysis import Analysis
-from vision_attn.report.chart import Chart, log_names, named_sizes
+from vision_attn.report.chart import Chart
 from vision_attn.report.curves import Words
 from vision_attn.report.numbers import exact, number, times
 from vision_attn.texts import in_figure
@@ -62,9 +62,9 @@ def multiplier(analysis: Analysis, chart: Chart) -> Words | None:
     chart.mark(in_figure(c.second, 20), colour, axes.scatter(n, value, s=0), tips)
     axes.set_yscale("log")
     axes.set_ylim(bottom, top)
-    log_names(axes.yaxis, lambda v: f"{v:g}", "235")
+    chart.log_names(axes.yaxis, lambda v: f"{v:g}", "235")
     first, second = (in_figure(m, 20) for m in (c.first, c.second))
-    named_sizes(axes, table["n"], f"training images of {first}")
+    chart.sizes(axes, table["n"], f"training images of {first}")
     axes.set_ylabel(f"{second} needs … times the images of {first}")
     parts = {
         "bar: 95 % interval": table["low"].notna().any(),

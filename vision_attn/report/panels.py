@@ -11,15 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from vision_attn.report.analysis import Analysis
-from vision_attn.report.chart import (
-    Chart,
-    in_points,
-    log_names,
-    named_sizes,
-    note,
-    percent,
-)
-from vision_attn.report.curves import Words, ends, reading
+from vision_attn.report.chart import Chart
+from vision_attn.report.curves import Words, ends
 from vision_attn.report.looks import looks
 from vision_attn.report.numbers import short
 from vision_attn.texts import in_figure
@@ -96,24 +89,23 @@ def capacity(analysis: Analysis, chart: Chart) -> Words | None:
         return None
     top, bottom = chart.grid(2, 1, 1, 1.5, sharex=True)[:, 0]
     chart.looks = looks(rows["family"], archs)
-    chart.strong = [*chart.looks]
+    chart.strong = [*chart.looks, *rows["model"]]
     lines = dict(zip(sorted(rows["size"].unique()), ("-", "--", "-.", ":") * 9, strict=False))
     for axes, measure in ((top, "test_acc"), (bottom, "gap")):
         for (name, size), at in rows.groupby(["family", "size"], sort=True):
             at = at.sort_values("params")
             chart.curve(axes, at, measure, str(name), lines[size], x="params")
         axes.set_xscale("log")
-        log_names(axes.xaxis, short, "25")
-    percent(top, "test accuracy")
-    in_points(bottom, "train minus test accuracy")
+        chart.log_names(axes.xaxis, short, "25")
+    chart.percent(top, "test accuracy")
+    chart.in_points(bottom, "train minus test accuracy")
     bottom.set_xlabel("parameters")
     handles = [chart.handle(m) for m in sorted(chart.looks)]
     handles += [Line2D([], [], color="0.3", ls=s, label=f"{n:,} images") for n, s in lines.items()]
-    chart.legend(top, handles, note(rows, rows["model"].nunique()))
+    chart.legend(top, handles, chart.note(rows))
     return Words(
         "Capacity",
-        "Test accuracy and gap of one family's variants against parameters."
-        f" {reading(analysis.main)}",
+        "Test accuracy and gap of one family's variants against parameters.",
         ends(analysis.main, "gap"),
     )
 
@@ -171,7 +163,7 @@ def _distances(axes: Axes, rows: pd.DataFrame, chart: Chart) -> None:
     if one:
         axes.set_xticks(layers)
     else:
-        named_sizes(axes, rows["size"], "")
+        chart.sizes(axes, rows["size"], "")
 
 
 def _even(analysis: Analysis, model: str) -> float | None:

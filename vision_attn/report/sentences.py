@@ -206,16 +206,11 @@ def change_text(c: Comparison, measure: str) -> str:
 
 def meeting(c: Crossing) -> str:
     """Where two curves cross, or why that cannot be read."""
+    nothing, both = "no crossing can be read:", f"{c.leader} and {c.chaser}"
     if len(c.sizes) < 2:
-        return (
-            f"no crossing can be read: {c.leader} and {c.chaser} share {len(c.sizes)} sizes,"
-            " it takes 2"
-        )
+        return f"{nothing} {both} share {len(c.sizes)} sizes, it takes 2"
     if np.isnan(c.median):
-        return (
-            f"no crossing can be read: a run of {c.leader} or {c.chaser} has no error,"
-            " so no logarithm"
-        )
+        return f"{nothing} a run of {both} has no error, so no logarithm"
     first, last = (f"{c.sizes[i]:,.0f}" for i in (0, -1))
     never = f"none up to {last}"
     if c.median == np.inf:

@@ -7,17 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from vision_attn.report import numbers
 from vision_attn.report.analysis import Analysis, Comparison, Setting
 from vision_attn.report.comparison import MEASURES, ON_IMAGES
-from vision_attn.report.numbers import (
-    FIT,
-    difference_cell,
-    exact,
-    mean_and_half,
-    short,
-    times_cell,
-    with_interval,
-)
 from vision_attn.report.sentences import change_text, terms
 from vision_attn.stats.paired import RATIO
 from vision_attn.texts import in_markdown, one_line
@@ -93,16 +85,16 @@ def _results(
         row = [f"{size:,}", str(at["count"].max())]
         row += [result_cell(by_model.get(m), measure) for measure in measures for m in models]
         if c:
-            row.append("".join(map(difference_cell, at_size(c.points, size))))
+            row.append("".join(map(numbers.difference_cell, at_size(c.points, size))))
         rows.append(row)
     return Block(title, header, rows)
 
 
 def result_cell(row: Any, measure: str) -> str:
-    """A row of a summary as `mean_and_half`, with a star at a gap that was not fitted."""
+    """A row of a summary as of `mean_and_half`, with a star at a gap that was not fitted."""
     if row is None:
         return ""
-    text = mean_and_half(row[f"{measure}_mean"], row[f"{measure}_high"])
+    text = numbers.mean_and_half(row[f"{measure}_mean"], row[f"{measure}_high"])
     return text + "*" * (measure == "gap" and row["fitted"] < 1)
 
 
@@ -138,7 +130,7 @@ def escaped(text: object) -> str:
 def latex(analysis: Analysis) -> str:
     r"""The results as LaTeX: a `tabular` a table, to be put into `\begin{table}`."""
     lines = [f"% {one_line(terms(analysis))}; accuracies in per cent"]
-    lines += [f"% *: not every run fitted (train accuracy of {FIT} or more)"]
+    lines += [f"% *: not every run fitted (train accuracy of {numbers.FIT} or more)"]
     lines += ["% needs \\usepackage{booktabs}"]
     for block in results_blocks(analysis):
         lines += ["", *[f"% {one_line(block.title)}"] * bool(block.title)]
@@ -164,8 +156,8 @@ def page_blocks(analysis: Analysis) -> list[Block]:
     comparison = analysis.comparison
     if comparison:
         blocks.append(paired(comparison))
-        if len(analysis.others) > 1:
-            blocks.append(_distances(comparison.first, analysis.others))
+        if len(analysis.comparisons[analysis.setting]) > 1:
+            blocks.append(_distances(analysis))
         if len(comparison.split):
             blocks.append(_split(comparison))
     if len(analysis.stopped):
@@ -179,11 +171,11 @@ def page_blocks(analysis: Analysis) -> list[Block]:
 
 def _compared(c: Comparison, measure: str, size: int) -> str:
     form = MEASURES[measure].form
-    return "".join(with_interval(row, form) for row in at_size(c.table(measure), size))
+    return "".join(numbers.with_interval(row, form) for row in at_size(c.table(measure), size))
 
 
 def _times(c: Comparison, size: int) -> str:
-    return "".join(map(times_cell, at_size(c.multiplier, size, "n")))
+    return "".join(map(numbers.times_cell, at_size(c.multiplier, size, "n")))
 
 
 def _titles(c: Comparison, measures: Sequence[str]) -> list[str]:
@@ -227,12 +219,14 @@ def paired(c: Comparison) -> Block:
     return Block(f"{c.first} and {c.second}, paired by draw (95 % intervals)", header, rows)
 
 
-def _distances(first: str, others: Mapping[str, pd.DataFrame]) -> Block:
+def _distances(analysis: Analysis) -> Block:
     """Every other model's difference to the first in points of test accuracy."""
+    others = {model: c.points for model, c in analysis.comparisons[analysis.setting].items()}
     rows = [
-        [f"{n:,}", *("".join(map(difference_cell, at_size(table, n))) for table in others.values())]
+        [f"{n:,}"] + ["".join(map(numbers.difference_cell, at_size(t, n))) for t in others.values()]
         for n in sorted({n for table in others.values() for n in table["size"]})
     ]
+    first = analysis.pair[0] if analysis.pair else ""
     return Block(f"{first} minus each other model, points", ["images", *others], rows)
 
 
@@ -241,7 +235,7 @@ def _split(c: Comparison) -> Block:
     parts = ("total", "undertraining", "generalisation")
     rows = [
         [f"{r['size']:,}", str(r["count"])]
-        + [with_interval(r | {f"{p}_mean": r[p]}, "%", f"{p}_") for p in parts]
+        + [numbers.with_interval(r | {f"{p}_mean": r[p]}, "%", f"{p}_") for p in parts]
         for r in c.split.to_dict("records")
     ]
     title = f"{c.first} minus {c.second} under equal epochs, and its two parts, points"
@@ -263,7 +257,7 @@ def _stopped(table: pd.DataFrame) -> Block:
     columns = {name: words for name, words in columns.items() if f"{name}mean" in table}
     rows = [
         [r["model"], f"{r['size']:,}", str(r["count"])]
-        + [with_interval(r, form, name) for name, (_, form) in columns.items()]
+        + [numbers.with_interval(r, form, name) for name, (_, form) in columns.items()]
         for r in table.to_dict("records")
     ]
     title = "Early-stopped against last weights of the same runs (95 % intervals)"
@@ -304,7 +298,7 @@ def _matching(analysis: Analysis) -> Block:
                 first[model] |= cost
     words = matching_words({m: str(f.get("matched") or "not stored") for m, f in first.items()})
     rows = [
-        [m, f"{float(first[m]['params']):,.0f}", short(float(first[m]["flops"])), words[m]]
+        [m, f"{float(first[m]['params']):,.0f}", numbers.short(float(first[m]["flops"])), words[m]]
         for m in sorted(first)
     ]
     return Block("Cost", ["model", "parameters", "FLOPs an image", "matching"], rows)
@@ -327,37 +321,33 @@ def matching_words(matched: Mapping[str, str]) -> dict[str, str]:
 def _tuning(tries: pd.DataFrame) -> Block:
     """The winner of each group of tries, and how many it won against."""
     group = [c for c in ("model", "size", "steps", "control") if c in tries]
-    counts = tries.groupby(group).size()
-    chosen = tries[tries["chosen"].astype(str).str.lower().isin(("true", "1", "1.0"))]
     hidden = {*group, "try", "chosen", "status", "val_acc", "val_loss"}
-    free = [str(c) for c in tries if c not in hidden]
-
-    def text(value: Any) -> str:
-        if isinstance(value, float):
-            return f"{value:.3g}"
-        return f"{value:,}" if isinstance(value, int) else str(value)
-
-    rows = [
-        [
-            *(text(r[c]) for c in group),
-            text(int(counts.loc[tuple(r[c] for c in group)])),
-            *(text(r[c]) for c in free),
-            exact(r["val_acc"]),
-        ]
-        for r in chosen.to_dict("records")
-    ]
-    names = ["images" if c == "size" else c for c in group]
-    header = [*names, "tries", *free, "validation accuracy in %"]
-    return Block("Tuning: what validation chose", header, rows)
+    free = [c for c in tries if c not in hidden]
+    table = tries[group].assign(tries=tries.groupby(group)["chosen"].transform("size"))
+    table[free] = tries[free]
+    table["validation accuracy in %"] = tries["val_acc"].map(numbers.exact)
+    chosen = tries["chosen"].astype(str).str.lower().isin(("true", "1", "1.0"))
+    return _as_block("Tuning: what validation chose", table[chosen])
 
 
 def failures(analysis: Analysis) -> Block:
     """The runs that failed, and why."""
     results = analysis.stored.results
+    failed = results[results["status"] != "ok"]
+    title = f"{len(failed)} run{'s' * (len(failed) != 1)} failed; not counted anywhere"
     names = ["model", "size", "draw", "seed", "protocol", "control", "error"]
-    rows = [
-        [f"{r[k]:,}" if k == "size" else "" if pd.isna(r[k]) else str(r[k]) for k in names]
-        for r in results[results["status"] != "ok"].to_dict("records")
-    ]
-    title = f"{len(rows)} run{'s' * (len(rows) != 1)} failed; not counted anywhere"
-    return Block(title, names, rows)
+    return _as_block(title, failed[names])
+
+
+def _as_block(title: str, table: pd.DataFrame) -> Block:
+    """A data frame as it is; sizes are called images."""
+
+    def text(value: Any) -> str:
+        if pd.isna(value):
+            return ""
+        if isinstance(value, float):
+            return f"{value:.3g}"
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    rows = [[text(value) for value in r.values()] for r in table.to_dict("records")]
+    return Block(title, ["images" if c == "size" else str(c) for c in table], rows)
