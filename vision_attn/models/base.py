@@ -18,6 +18,7 @@ from vision_attn.layers.base import HeadedAttention
 from vision_attn.layers.conv import OffsetBias
 from vision_attn.layers.embed import PatchEmbed
 from vision_attn.layers.mixer import DepthwiseConv, TokenBatchNorm
+from vision_attn.models.pretrained import Pretrained
 from vision_attn.ops.checks import check_choice
 
 __all__ = ["ImageClassifier", "build", "small_cfg"]
@@ -26,11 +27,11 @@ for _leaf in (HeadedAttention, OffsetBias, PatchEmbed, DepthwiseConv, TokenBatch
     register_notrace_module(_leaf)  # their checks of shapes are control flow, which fx cannot trace
 
 
-class ImageClassifier(nn.Module):
+class ImageClassifier(Pretrained, nn.Module):
     """Layers one after another, pooling, a linear head: (B, C, h, w) -> (B, classes).
 
-    It has timm's methods. A subclass sets what is declared here, gives `enter`, `pool` and,
-    where it is more than a call, `layer`, and ends its constructor with `describe`.
+    It has timm's methods, and the Hub's. A subclass sets what is declared here, gives `enter`,
+    `pool` and, where it is more than a call, `layer`, and ends its constructor with `describe`.
     """
 
     img_size: tuple[int, int]

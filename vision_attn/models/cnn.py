@@ -43,6 +43,7 @@ class SmallCNN(ImageClassifier):
         global_pool: `avg`, the mean of the map; empty, the map itself, with `num_classes=0`.
     """
 
+    architecture = "vision_attn_cnn"
     layer_names = ("stages",)
     first_conv = "stages.0.0"
     fixed_input_size = False

@@ -37,6 +37,8 @@ class ConvInitVisionTransformer(VisionTransformer):
             other positions inside attention; an alpha not above 0.
     """
 
+    architecture = "vision_attn_conv_init_vit"
+
     def __init__(
         self,
         img_size: int | tuple[int, int] = 32,

@@ -40,6 +40,7 @@ class LinearClassifier(ImageClassifier):
         UserError: (a ValueError) images of another shape.
     """
 
+    architecture = "vision_attn_linear"
     first_conv = ()
     layers = nn.Sequential()
     pool_size = (1, 1)

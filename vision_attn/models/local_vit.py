@@ -38,6 +38,7 @@ class LocalVisionTransformer(VisionTransformer):
             a radius below 1, or another number of them than blocks.
     """
 
+    architecture = "vision_attn_local_vit"
     pools = ("avg", "map")
 
     def __init__(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vision_attn.errors import UserError
 from vision_attn.models.base import build, small_cfg
+from vision_attn.models.pretrained import plain_names
 from vision_attn.models.vit import VisionTransformer
 from vision_attn.ops.positions import resize_positions
 
@@ -36,15 +37,16 @@ def checkpoint_filter_fn(
     """
     for key in ("model", "state_dict"):
         state_dict = state_dict.get(key, state_dict)
-    if "pos_embed" not in state_dict:
-        return dict(state_dict)
-    extra = sorted({k.split(".")[0] for k in state_dict} - _PARTS)
+    state = dict(state_dict)
+    plain_names(state)
+    if "pos_embed" not in state:
+        return state
+    extra = sorted({k.split(".")[0] for k in state} - _PARTS)
     if extra:
         raise UserError(
             f"this ViT of timm has {', '.join(extra)}, which VisionTransformer has not; to look"
             " inside it take timm:NAME as it is"
         )
-    state = dict(state_dict)
     weight, patch = state.pop("patch_embed.proj.weight"), model.patch_embed.patch_size
     if weight.shape[2:] != patch:
         weight = resample_patch_embed(weight, list(patch))

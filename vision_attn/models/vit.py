@@ -88,6 +88,7 @@ class VisionTransformer(ImageClassifier):
             the width, numbers out of their range, unknown options, images of another shape.
     """
 
+    architecture = "vision_attn_vit"
     pools: tuple[str, ...] = ("avg", "token", "map")
     layer_names = ("blocks", "rel_bias")
 
