@@ -12,7 +12,7 @@ __all__ = ["NAMES", "AugmentConfig", "Control", "DataConfig", "check_recipe"]
 
 Control = Literal["none", "permuted", "shuffled"]
 
-NAMES = ("digits", "cifar10", "cifar100", "mnist", "fashion_mnist", "svhn", "folder")
+NAMES = ("digits", "cifar10", "cifar100", "mnist", "fashion_mnist", "svhn", "folder", "npz")
 
 IMAGE_MB = 1024
 """Most memory that one image may take, in MiB: several are decoded at once."""
@@ -106,16 +106,18 @@ class DataConfig:
     """Which images.
 
     Args:
-        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, or folder; null is folder
-            where root is given, else digits.
-        root: your images, DIR/<class>/* or DIR/train/<class>/* and DIR/test/<class>/*; of other
-            names, where downloads are kept.
+        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, folder, npz, hf:NAME of
+            Hugging Face, torchvision:NAME, or the path of a class of yours; null is npz for such a
+            root, folder for another, else digits.
+        root: your images, DIR/<class>/* or DIR/train/<class>/* and DIR/test/<class>/*; FILE.npz
+            with x_train, y_train, x_test, y_test (or train_images, ...); for hf: a folder of
+            parquet files; of other names, where downloads are kept.
         label: what figures and tables call the data; null is the folder's own name.
-        img_size: side in pixels to which a folder's images are resized, or [height, width]; null
+        img_size: side in pixels to which images of files are resized, or [height, width]; null
             is as they are, or 64 where they are larger, and a square where they differ.
         val_fraction: share of the training pool kept for validation; the rest is `all` images.
-        test_fraction: share of a folder's images that become the test set, by a hash of their
-            content; for a folder without test/.
+        test_fraction: share of the images that become the test set, by a hash of their content;
+            for a folder without test/, and other data without test images.
         memory_mb: a folder that needs more than this as uint8 is streamed from disk.
     """
 
@@ -130,7 +132,16 @@ class DataConfig:
     @property
     def dataset(self) -> str:
         """`name`, or what stands for null."""
-        return self.name or ("digits" if self.root is None else "folder")
+        if self.name or self.root is None:
+            return self.name or "digits"
+        return "npz" if self.root.lower().endswith(".npz") else "folder"
+
+    @property
+    def library(self) -> bool:
+        """Whether the name is of a data set that other code holds."""
+        kind, _, rest = self.dataset.partition(":")
+        path = all(part.isidentifier() for part in kind.split(".")) and "." in kind
+        return bool(rest) if kind in ("hf", "torchvision") else path and not rest
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -141,15 +152,19 @@ class DataConfig:
     def check(self) -> None:
         """Raise UserError on values out of range, before anything is read."""
         dataset = self.dataset
-        if self.name is not None and self.name not in NAMES:
-            raise UserError(f"data.name {self.name!r} is not known; {near(self.name, NAMES)}")
+        if self.name is not None and self.name not in NAMES and not self.library:
+            raise UserError(
+                f"data.name {self.name!r} is not known; {near(self.name, NAMES)} (others are"
+                " hf:NAME, torchvision:NAME or package.module.Class)"
+            )
         if dataset == "digits" and self.root is not None:
             raise UserError(
                 f"data.root is {self.root}, but digits come with scikit-learn; add"
                 " --data.name folder for your own images, or take it out"
             )
-        if dataset == "folder" and not self.root:
-            raise UserError("data.name folder needs data.root, the folder of your images")
+        if dataset in ("folder", "npz") and not self.root:
+            what = "folder of your images" if dataset == "folder" else "file of your arrays"
+            raise UserError(f"data.name {dataset} needs data.root, the {what}")
         if self.label is not None and (not self.label.strip() or not self.label.isprintable()):
             raise UserError(f"data.label is {self.label!r}; wanted printable text, or null")
         for name in ("val_fraction", "test_fraction"):
@@ -162,7 +177,7 @@ class DataConfig:
             )
         if self.size is None:
             return
-        if dataset != "folder":
+        if dataset != "folder" and not self.library:
             raise UserError(f"data.img_size is for folders; {dataset} has a size of its own")
         h, w = self.size
         if min(h, w) < 1:

@@ -18,7 +18,7 @@ from vision_attn.data.images import channels, decode, formats, named, upright_si
 from vision_attn.data.listing import content_of, counted, digest_of, list_images, parts, split
 from vision_attn.errors import printable
 
-__all__ = ["Files", "read_folder"]
+__all__ = ["Files", "common_size", "read_folder"]
 
 _BLOCK = 2**22
 """Bytes of pixels that are decoded at a time, in each thread."""
@@ -174,7 +174,7 @@ def _look(
     rows = [row for part in pool.map(headers, spans) for row in part]
     notes = []
     if img_size is None:
-        img_size, more = _common_size(paths, [row[1] for row in rows])
+        img_size, more = common_size(paths, [row[1] for row in rows])
         notes += more
     moving = [path for path, row in zip(paths, rows, strict=True) if row[2]]
     if moving:
@@ -185,7 +185,7 @@ def _look(
     return max(row[0] for row in rows), img_size, notes
 
 
-def _common_size(paths: list[str], sizes: list[_Size]) -> tuple[_Size, list[str]]:
+def common_size(paths: list[str], sizes: list[_Size]) -> tuple[_Size, list[str]]:
     """The one small size that all images have, or a square; and a line on what that changes.
 
     Half of the images are as large as the square or larger.

@@ -12,7 +12,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from vision_attn.errors import UserError
 
-__all__ = ["channels", "decode", "endings", "formats", "named", "upright_size"]
+__all__ = ["channels", "decode", "endings", "fitted", "formats", "named", "upright_size"]
 
 _GREY = {"1", "L", "LA", "La", "I", "F"}  # and I;16 in either order of bytes
 _WITH_ALPHA = {"LA", "La", "PA", "RGBA", "RGBa"}
@@ -76,10 +76,17 @@ def decode(
         UserError: with the path; what is no image, or has more than 16 bits in one channel.
     """
     with named(path), Image.open(BytesIO(content), formats=formats()) as image:
-        _scale_key(image)
-        image.load()
-        flat = _on_white(_in_8_bits(image, path), "L" if chans == 1 else "RGB")
-        turn = _TURNS.get(_orientation(image))
+        return fitted(image, path, chans, img_size)
+
+
+def fitted(
+    image: Image.Image, path: str, chans: int, img_size: tuple[int, int] | None
+) -> NDArray[np.uint8]:
+    """The same of an opened image; `path` names it."""
+    _scale_key(image)
+    image.load()
+    flat = _on_white(_in_8_bits(image, path), "L" if chans == 1 else "RGB")
+    turn = _TURNS.get(_orientation(image))
     if turn is not None:
         flat = flat.transpose(turn)
     if img_size and flat.size != img_size[::-1]:

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from vision_attn.data.images import endings, named
 from vision_attn.errors import UserError
 
-__all__ = ["content_of", "counted", "digest_of", "list_images", "parts", "split"]
+__all__ = ["content_of", "counted", "digest_of", "in_test", "list_images", "parts", "split"]
 
 _Listed = tuple[list[str], list[list[str]], list[NDArray[np.int64]]]
 
@@ -89,7 +90,28 @@ def split(
     with ThreadPoolExecutor() as pool:
         digests = pool.map(lambda path: digest_of(content_of(path))[:8], paths)
         shares = np.array([int.from_bytes(d, "big") / 2**64 for d in digests])
-    in_test = shares < fraction
+    chosen = in_test(shares, labels, classes, str(place), fraction, "make folders train/ and test/")
+    sides = [[p for p, t in zip(paths, chosen, strict=True) if t == test] for test in (False, True)]
+    return sides, [labels[~chosen], labels[chosen]]
+
+
+def in_test(
+    shares: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    classes: Sequence[str],
+    place: str,
+    fraction: float,
+    way: str,
+) -> NDArray[np.bool_]:
+    """Which images are test images: those whose share is below `fraction`.
+
+    Args:
+        shares: a number from 0 to 1 of each image, (n,).
+        place, way: for messages: where the images are, and how to give a test set.
+
+    Raises:
+        UserError: a class without a test image, or with fewer than 2 others, with the counts.
+    """
     for i, name in enumerate(classes):
         mine = np.sort(shares[labels == i])
         count, least = int((mine < fraction).sum()), 2  # one to train and one to validate on
@@ -104,12 +126,9 @@ def split(
             f"class {name!r} of {place} has {len(mine)} images, of which {count} fall into the"
             f" test set (data.test_fraction {fraction:g}); wanted 1 to {len(mine) - least}: add"
             " images, try another fraction"
-            f"{_fraction_for(shares, labels, least)}, or make folders train/ and test/"
+            f"{_fraction_for(shares, labels, least)}, or {way}"
         )
-    sides = [
-        [p for p, t in zip(paths, in_test, strict=True) if t == test] for test in (False, True)
-    ]
-    return sides, [labels[~in_test], labels[in_test]]
+    return shares < fraction
 
 
 def _fraction_for(shares: NDArray[np.float64], labels: NDArray[np.int64], least: int) -> str:

@@ -24,8 +24,7 @@ class ImageData(L.LightningDataModule):
     """A subset of a named data set for Lightning; one draw, one size.
 
     Args:
-        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, or folder; null is folder
-            where root is given, else digits.
+        name: as in `sources.DataConfig`; null is what `root` holds, else digits.
         size: training images, balanced and nested; null is all of the pool.
         draw: which subset of that size.
         batch_size: images an update; no more than there are.

@@ -1,20 +1,23 @@
-"""Named data sets as uint8 arrays: scikit-learn's digits, torchvision's sets, folders of images."""
+"""Data sets as uint8 arrays: by name, from folders and files, or from Python."""
 
 import hashlib
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from vision_attn.data.arrays import of_arrays, of_items, read_npz
 from vision_attn.data.config import NAMES, DataConfig
 from vision_attn.data.folder import Files, read_folder
+from vision_attn.data.libraries import read_class, read_hub
 from vision_attn.errors import UserError, printable
 from vision_attn.texts import one_line
 
@@ -53,6 +56,73 @@ class Source:
         if not self.label:
             object.__setattr__(self, "label", self.name)
 
+    @classmethod
+    def from_arrays(
+        cls,
+        x_train: ArrayLike,
+        y_train: ArrayLike,
+        x_test: ArrayLike | None = None,
+        y_test: ArrayLike | None = None,
+        *,
+        name: str = "arrays",
+        classes: Sequence[str] | None = None,
+        flip: bool = True,
+        test_fraction: float = 0.2,
+    ) -> "Source":
+        """A data set of arrays or tensors.
+
+        Args:
+            x_train, x_test: uint8 (n, h, w), (n, C, h, w), or with 1 or 3 channels (n, h, w, C).
+            y_train, y_test: (n,) or (n, 1): whole numbers or text.
+            name: what to call it; subsets are drawn by it.
+            classes: their names, by number; None takes what stands in the labels.
+            flip: whether a mirrored image keeps its class.
+            test_fraction: share of the images that are held out where there are no test images.
+
+        Raises:
+            UserError: (a ValueError) another type or shape, other counts.
+        """
+        _check_name(name)
+        parts = of_arrays(
+            x_train, y_train, x_test, y_test, what=name, classes=classes,
+            test_fraction=test_fraction,
+        )  # fmt: skip
+        return _source(name, {**parts, "flip": flip})
+
+    @classmethod
+    def from_dataset(
+        cls,
+        train: Any,
+        test: Any | None = None,
+        *,
+        name: str = "dataset",
+        classes: Sequence[str] | None = None,
+        flip: bool = True,
+        img_size: int | tuple[int, int] | None = None,
+        test_fraction: float = 0.2,
+    ) -> "Source":
+        """A `torch.utils.data.Dataset`, or whatever has a length and items (image, label).
+
+        Images are Pillow's, or arrays and tensors of 1 or 3 channels, uint8 or numbers from 0 to 1:
+        leave transforms that shuffle, crop or normalise out.
+
+        Args:
+            train, test: None in place of `test` holds some of `train` out.
+            name, classes, flip, test_fraction: as in `from_arrays`; `classes` of None are those of
+                `train`, if it has such.
+            img_size: side in pixels or (h, w); None is their own if it is small and the same.
+
+        Raises:
+            UserError: (a ValueError) items of another kind, with their number.
+        """
+        _check_name(name)
+        size = DataConfig(name="folder", root=".", img_size=img_size).size
+        classes = getattr(train, "classes", None) if classes is None else classes
+        parts = of_items(
+            train, test, what=name, classes=classes, img_size=size, test_fraction=test_fraction
+        )
+        return _source(name, {**parts, "flip": flip})
+
     @property
     def img_size(self) -> tuple[int, int]:
         """Height and width in pixels."""
@@ -62,6 +132,13 @@ class Source:
     def in_chans(self) -> int:
         """Channels C."""
         return self.train_images.shape[1]
+
+    def with_fingerprint(self) -> "Source":
+        """The same with a fingerprint of its images in memory and its labels."""
+        parts = {
+            k: np.asarray(v) for k, v in vars(self).items() if k.endswith(("images", "labels"))
+        }
+        return replace(self, fingerprint=_fingerprint(parts))
 
     def tell(self) -> None:
         """Print the notes to stderr, a line each; commands do so once."""
@@ -83,8 +160,39 @@ def load(config: DataConfig) -> Source:
         root = Path(str(config.root))
         parts = read_folder(root, config.size, config.memory_mb, config.test_fraction)
         label = label or one_line(printable(root.resolve().name)).strip()
-    else:
+    elif name == "npz":
+        root = Path(str(config.root))
+        parts = read_npz(root, config.test_fraction)
+        label = label or one_line(printable(root.stem)).strip()
+    elif name in _TORCHVISION:
         parts = _torchvision(name, Path(config.root or "data"))
+    else:
+        options = {
+            "img_size": config.size,
+            "memory_mb": config.memory_mb,
+            "test_fraction": config.test_fraction,
+        }
+        if name.startswith("hf:"):
+            parts = read_hub(name.removeprefix("hf:"), config.root, **options)
+        else:
+            made = read_class(name, Path(config.root or "data"), **options)
+            if isinstance(made, Source):
+                return made if made.fingerprint else made.with_fingerprint()
+            if not isinstance(made, dict):
+                kind = type(made).__name__
+                raise UserError(f"data.name {name} is a {kind}, which has no items by number")
+            parts = made
+        label = label or name.rpartition(":")[2]
+    return _source(name, parts, label)
+
+
+def _check_name(name: str) -> None:
+    """UserError for the name of a data set that is known by it, or for no name."""
+    if name in NAMES or not name.strip() or not name.isprintable():
+        raise UserError(f"name is {name!r}; wanted printable text, none of {', '.join(NAMES)}")
+
+
+def _source(name: str, parts: dict[str, Any], label: str | None = None) -> Source:
     if "fingerprint" not in parts:
         parts["fingerprint"] = _fingerprint(parts)
     for key, value in parts.items():
