@@ -1,5 +1,7 @@
 """Small things that tests of several parts use: `from shared import draw`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from lightning import Trainer
 
     from vision_attn.data.sources import Source
+    from vision_attn.study.store import Store
+    from vision_attn.study.workers import Job
 
 TINY_VIT: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
 """Arguments of a ViT that learns digits in a second."""
@@ -49,3 +53,39 @@ def two_classes(n: int) -> "Source":
     return Source(
         "two", ("a", "b"), False, images[:n], labels[:n], images[n:], labels[n:], "two-print"
     )
+
+
+class Here:
+    """A runner of `execute` that runs a job at once, in this process."""
+
+    def __init__(self, source: "Source") -> None:
+        self.source, self.outcomes = source, list[tuple[int, dict[str, Any]]]()
+        self.ran: list[int] = []
+
+    def room(self) -> bool:
+        return not self.outcomes
+
+    def start(self, job: "Job") -> None:
+        from vision_attn.study.workers import work
+
+        self.ran.append(job[0])
+        self.outcomes.append((job[0], work(job, self.source, [0] * 99)))
+
+    def ended(self, timeout: float) -> list[tuple[int, dict[str, Any]]]:
+        outcomes, self.outcomes = self.outcomes, []
+        return outcomes
+
+    def step(self, number: int) -> int:
+        return 0
+
+    def stop(self) -> None: ...
+
+
+def here(runner: Here) -> Any:
+    """What `execute` starts it by."""
+
+    @contextmanager
+    def start(source: "Source", store: "Store", jobs: int) -> Iterator["Here"]:
+        yield runner
+
+    return start

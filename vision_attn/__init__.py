@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a type checker reads no strings
+    from vision_attn.commands.compare import compare as compare
     from vision_attn.layers.attention import LocalitySelfAttention as LocalitySelfAttention
     from vision_attn.layers.attention import MultiHeadSelfAttention as MultiHeadSelfAttention
     from vision_attn.layers.attention import SelfAttention as SelfAttention
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 _HOME = {
     name: f"vision_attn.{module}"
     for module, names in {
+        "commands.compare": "compare",
         "layers.attention": "LocalitySelfAttention MultiHeadSelfAttention SelfAttention",
         "layers.block": "EncoderBlock",
         "layers.conv": "AttentionConv2d",

@@ -4,25 +4,23 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from rich.console import Console
+from shared import Here, here
 
 from vision_attn.cli import main
 from vision_attn.commands.study import study_of
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.study.cells import plan
 from vision_attn.study.config import Budget, Study
-from vision_attn.study.execute import Runner, execute
+from vision_attn.study.execute import execute
 from vision_attn.study.ray_runner import on_ray
 from vision_attn.study.store import Store
-from vision_attn.study.workers import Job, work
+from vision_attn.study.workers import work
 
 STUDY = Study(models=["linear"], sizes=[20, 50], draws=2, budget=Budget(steps=7), rows=1)
 
@@ -30,38 +28,6 @@ STUDY = Study(models=["linear"], sizes=[20, 50], draws=2, budget=Budget(steps=7)
 @pytest.fixture(scope="module")
 def source() -> Source:
     return load(DataConfig())
-
-
-class Here:
-    """Runs a job at once, in this process."""
-
-    def __init__(self, source: Source) -> None:
-        self.source, self.outcomes = source, list[tuple[int, dict[str, Any]]]()
-        self.ran: list[int] = []
-
-    def room(self) -> bool:
-        return not self.outcomes
-
-    def start(self, job: Job) -> None:
-        self.ran.append(job[0])
-        self.outcomes.append((job[0], work(job, self.source, [0] * 99)))
-
-    def ended(self, timeout: float) -> list[tuple[int, dict[str, Any]]]:
-        outcomes, self.outcomes = self.outcomes, []
-        return outcomes
-
-    def step(self, number: int) -> int:
-        return 0
-
-    def stop(self) -> None: ...
-
-
-def here(runner: Here) -> Any:
-    @contextmanager
-    def start(source: Source, store: Store, jobs: int) -> Iterator[Runner]:
-        yield runner
-
-    return start
 
 
 def quiet() -> Console:

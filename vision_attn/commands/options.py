@@ -30,7 +30,7 @@ OWN = {
     "predict": ("return_predictions", "image", "out", "convert"),
 }
 GROUPS = {
-    "model": ("name", "args", *(f.name for f in fields(OptimConfig))),
+    "model": ("name", "args", "model", *(f.name for f in fields(OptimConfig))),
     "data": (
         "size", "draw", "batch_size", "augment", "num_workers", "seed", "batches_per_epoch",
         "control", "source", *(f.name for f in fields(DataConfig)),

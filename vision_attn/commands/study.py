@@ -1,15 +1,13 @@
 """The commands compare, plot and budget."""
 
-import gc
 import re
-from collections.abc import Iterable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from vision_attn.commands.arguments import command_parser, out_path, parse
+from vision_attn.commands.run import ready, run_study, show_costs, write_report
 from vision_attn.commands.strict_yaml import load_yaml
 from vision_attn.errors import UserError
 from vision_attn.names import MODELS, check_model
@@ -17,13 +15,10 @@ from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
-    from rich.console import Console
 
-    from vision_attn.models.cost import Cost
-    from vision_attn.study.cells import Arm, Plan
     from vision_attn.study.config import Study
 
-__all__ = ["budget", "compare", "plot", "study_of"]
+__all__ = ["budget", "compare", "flow", "plot", "study_of"]
 
 LISTS = ("--models", "--sizes", "--controls")
 
@@ -55,6 +50,12 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
     )  # fmt: skip
     parser.add_argument(
         "--ray.gpus_per_cell", type=float, default=0.0, help="share of a GPU that a run takes"
+    )
+    parser.add_argument(
+        "--logger",
+        type=Literal["tensorboard", "wandb"] | None,
+        default=None,
+        help="what each run logs to beside metrics.csv; wandb is offline",
     )
     given = parser.instantiate_classes(parse(parser, _written_out(parser, args)))
     fields = Study.__dataclass_fields__
@@ -98,11 +99,11 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
         models = [in_file.get(entry, entry) for entry in given.models]
         others = in_file.keys() - {label_of(entry) for entry in models}
         arguments = {k: v for k, v in arguments.items() if k not in others - {*MODELS}}
-        line.append(f"--models={_flow(models)}")
+        line.append(f"--models={flow(models)}")
         if isinstance(given.match_to, dict):
             match_to = {k: v for k, v in given.match_to.items() if k not in others}
-            line.append(f"--match_to={_flow(match_to)}")
-    return line if start is None else [*line, f"--args={_flow(arguments)}"]
+            line.append(f"--match_to={flow(match_to)}")
+    return line if start is None else [*line, f"--args={flow(arguments)}"]
 
 
 def _model_args(args: Sequence[str]) -> tuple[list[str], list[tuple[str, str, Any]]]:
@@ -156,98 +157,15 @@ def _range(found: "re.Match[str]") -> str:
     return f"{found[1]}--first_draw={first}\0--draws={last - first + 1}"
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """YAML of one line; JSON has no word for a number that is not finite."""
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
 
 
-def _ready(study: "Study", console: "Console") -> "Plan":
-    """The plan of a study, which says what was chosen for its images."""
-    from vision_attn.data.sources import load
-    from vision_attn.study.cells import plan
-    from vision_attn.study.defaults import follow_images, large_attention
-
-    with console.status(f"reading the images of {study.data.root or study.data.dataset}"):
-        source = load(study.data)
-    source.tell()
-    study, chosen = follow_images(study, source)
-    for line in [*([chosen] if chosen else []), *large_attention(study, source)]:
-        console.print(line, soft_wrap=True)
-    return plan(study, source)
-
-
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
-    from vision_attn.study.config import most_processes
-
     given, study = study_of("compare", about, args)
-    if given.workers is not None and not 1 <= given.workers <= most_processes():
-        raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
-    out = out_path(given.out)
-
-    from vision_attn.study.estimate import estimate
-    from vision_attn.study.execute import default_workers, execute, local
-    from vision_attn.study.store import Store
-    from vision_attn.study.tune import tune
-    from vision_attn.training.run import check_precision
-
-    store = Store(out)
-    console = plain_console()
-    check_precision(study.precision)
-    made = _ready(study, console)
-    study = made.study
-    workers = given.workers or default_workers(study.threads)
-    start = local(workers, study.threads)
-    if given.runner == "ray":
-        from vision_attn.study.ray_runner import on_ray
-
-        start = on_ray(study.threads, **vars(given.ray))
-    run = partial(execute, start=start, console=console)
-    store.open(made)
-    _show_costs(console, made.arms.values())
-    todo = [c for c in made.cells if not (store.cells / c.key).exists()]
-    if expected := estimate(todo, made.source, workers, study.threads, study.tune):
-        console.print(expected.line(made.source, study.draws), soft_wrap=True)
-    if study.tune:
-        console.print(f"{study.tune} tries for each model and size, on validation images")
-        made = tune(made, store, partial(run, tries=True))
-    failed = run(made, store)
-    rows = store.write_results()
-    if any(r["status"] == "ok" for r in rows):
-        _report(console, store.root, store.root)
-    if failed:
-        console.print(
-            f"{failed} of {len(made.cells)} runs failed; {store.root / 'results.csv'} says why, and"
-            " the same command runs them again",
-            soft_wrap=True,
-            style="bold red",
-        )
-    return 1 if failed else 0
-
-
-def _report(console: "Console", roots: Path | Sequence[Path], out: Path, **figures: Any) -> None:
-    """Write the report, show its tables and answers, and say where it is.
-
-    Garbage is not looked for in what was imported before: figures are many objects that refer to
-    each other, so full collections come often, and each would walk through all of torch.
-    """
-    from vision_attn.report.terminal import show
-    from vision_attn.report.write import report
-
-    gc.freeze()
-    try:
-        analysis = report(
-            roots, out, **figures, tell=lambda n: console.print(f"drawing {n} figures ...")
-        )
-    finally:
-        gc.unfreeze()
-    console.print()
-    show(console, analysis)
-    files = [file for file in out.iterdir() if file.is_file() and not file.name.startswith(".")]
-    console.print(
-        f"report: {out / 'report.html'} and {len(files) - 1} files (figures, tables, results)",
-        soft_wrap=True,
-    )
+    return 1 if run_study(study, given).failed else 0
 
 
 def plot(about: str, args: Sequence[str]) -> int:
@@ -282,7 +200,7 @@ def plot(about: str, args: Sequence[str]) -> int:
     out = None if given.out is None else out_path(given.out)
     if out is None and len(roots) > 1:
         raise UserError(f"{len(roots)} directories are joined; say with --out where to")
-    _report(plain_console(), roots, out or roots[0], **figures)
+    write_report(plain_console(), roots, out or roots[0], **figures)
     return 0
 
 
@@ -295,7 +213,7 @@ def budget(about: str, args: Sequence[str]) -> int:
     from vision_attn.study.cells import model_errors
 
     console = plain_console()
-    made = _ready(study, console)
+    made = ready(study, console)
     source = made.source
     shape: dict[str, Any] = {"img_size": source.img_size, "in_chans": source.in_chans}
     kept: dict[str, int] = {}
@@ -303,46 +221,5 @@ def budget(about: str, args: Sequence[str]) -> int:
         model = create_model(arm.arch, **shape, num_classes=len(source.classes), args=arm.args)
         with model_errors(arm.arch, source):
             kept[label] = activation_bytes(model, **shape)
-    _show_costs(console, made.arms.values(), kept)
+    show_costs(console, made.arms.values(), kept)
     return 0
-
-
-def _show_costs(
-    console: "Console", arms: "Iterable[Arm]", kept: dict[str, int] | None = None
-) -> None:
-    """Parameters and FLOPs of one image forward; memory too where `kept` says it in bytes."""
-    from vision_attn.report.numbers import short
-    from vision_attn.report.tables import Block, matching_words
-    from vision_attn.report.terminal import print_block
-
-    arms = list(arms)
-    costs = {arm.label: arm.cost for arm in arms}
-    words = matching_words({arm.label: arm.matched for arm in arms})
-    rows = [[m, f"{c.params:,}", short(c.flops), words[m]] for m, c in costs.items()]
-    block = Block("Cost of one model; FLOPs of one image", _COSTS, rows)
-    print_block(console, block, _unlike(costs, words))
-    if kept:
-        rows = [[m, *(_bytes(n) for n in (4 * c.params, kept[m]))] for m, c in costs.items()]
-        title = "Memory; activations are what one image's forward pass keeps for training"
-        print_block(console, Block(title, ["model", "weights", "activations"], rows))
-
-
-_COSTS = ["model", "parameters", "FLOPs", "matching"]
-
-
-def _unlike(costs: "dict[str, Cost]", words: dict[str, str]) -> str:
-    """Which models are of another size than the first, so that a comparison is not a fair one."""
-    first = next((m for m, word in words.items() if word == "reference"), next(iter(costs)))
-    unlike = [
-        f"{m} has {c.params:,}"
-        for m, c in costs.items()
-        if words[m] == "not matched" and not 0.9 < c.params / costs[first].params < 1.1
-    ]
-    if not unlike:
-        return ""
-    models = ", ".join(unlike)
-    return f"Not of the size of {first}, as a fair comparison needs: {models} parameters."
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 2**20:.2f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"

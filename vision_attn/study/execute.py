@@ -25,6 +25,7 @@ from vision_attn.study.progress import Display, display
 from vision_attn.study.store import Claim, Store
 from vision_attn.study.workers import Images, Job, Worker, WorkerDied, stop, wait_for
 from vision_attn.training.classifier import Classifier
+from vision_attn.training.run import Tracker
 
 __all__ = ["Runner", "default_workers", "execute", "local"]
 
@@ -61,7 +62,13 @@ def default_workers(threads: int) -> int:
 
 
 def execute(
-    plan: Plan, store: Store, *, start: Start, console: Console, tries: bool = False
+    plan: Plan,
+    store: Store,
+    *,
+    start: Start,
+    console: Console,
+    tries: bool = False,
+    logger: Tracker | None = None,
 ) -> int:
     """Run a plan's cells, keep each as it ends; returns how many failed. Ctrl-C keeps what is done.
 
@@ -72,6 +79,7 @@ def execute(
         start: makes what runs the cells, such as `local(workers)`.
         tries: the cells are tries of tuning: test images are not looked at, neither weights nor
             measures of attention are kept.
+        logger: what each run writes beside its metrics.csv.
 
     Raises:
         UserError: the disk or the shared memory is full, or `store` cannot be written.
@@ -96,6 +104,7 @@ def execute(
         "checkpoint": study.checkpoint and not tries,
         "test": not tries,
         "finish": _measures if measure else None,
+        "logger": logger,
     }
     with start(plan.source, store, len(todo)) as runner, bars:
         return _run(todo, store, runner, options, done, bars)

@@ -14,7 +14,7 @@ from vision_attn.ops.checks import weight_sources
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.set_loss import LossWeights
 
-__all__ = ["Checkpoint", "read_checkpoint"]
+__all__ = ["Checkpoint", "is_own", "read_checkpoint"]
 
 _TRAINING = {*LossWeights._fields, *(f.name for f in fields(OptimConfig))}
 """Arguments of a model that its weights do not depend on; a run that goes on may have others."""
@@ -49,6 +49,12 @@ class Checkpoint:
                 f"{self.path} holds no classifier: its model has no {missing[0]}; give a checkpoint"
                 " of a Classifier"
             )
+        name = str(self.hparams["name"])
+        if is_own(name):
+            raise UserError(
+                f"{self.path}: its model {name} is a module of your own, which a checkpoint does"
+                " not hold; in Python: Classifier.load_from_checkpoint(PATH, model=...)"
+            )
         if not {"classes", "mean", "std"} <= self.data.keys():
             raise UserError(
                 f"{self.path} does not say the mean and deviation of its images; it was made by an"
@@ -75,6 +81,11 @@ class Checkpoint:
                 raise UserError(
                     f"{self.path}: its model.{prefix}{key} is {was}, not {value!r}; leave it out"
                 )
+
+
+def is_own(name: str) -> bool:
+    """Whether a name of a model is the path of a class, of which a checkpoint has only that."""
+    return "." in name and not name.startswith("timm:")
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

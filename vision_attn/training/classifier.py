@@ -9,16 +9,18 @@ import lightning as L
 import pandas as pd
 import torch
 from lightning.pytorch.callbacks import BasePredictionWriter
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from vision_attn.data.folder import Files
 from vision_attn.data.module import ImageData
+from vision_attn.errors import UserError
 from vision_attn.files import write_text
 from vision_attn.models.registry import create_model
 from vision_attn.texts import csv_text
 from vision_attn.training.base import Supervised
+from vision_attn.training.checkpoint import is_own
 from vision_attn.training.optim import OptimConfig
 
 __all__ = ["Classifier", "PredictionsCSV"]
@@ -27,11 +29,19 @@ __all__ = ["Classifier", "PredictionsCSV"]
 class Classifier(Supervised):
     """An image classifier in training: logs `train_loss` and `{val,test}_{loss,acc}` once an epoch.
 
+    A checkpoint holds the weights of any model, and what builds it only of a named one: to load
+    that of a `model` give it again, `Classifier.load_from_checkpoint(path, model=Net())`.
+
     Args:
         name: model, as in `models.create_model`.
         args: further arguments of the model.
         img_size, in_chans, num_classes: from the data.
+        model: a module of your own, (B, C, h, w) -> (B, classes), in place of the named one.
         optim: fields of `OptimConfig`.
+
+    Raises:
+        UserError: values out of range; arguments beside a `model`; a checkpoint of a model of
+            your own without it.
     """
 
     def __init__(
@@ -42,19 +52,33 @@ class Classifier(Supervised):
         img_size: tuple[int, int] = (32, 32),
         in_chans: int = 3,
         num_classes: int = 10,
+        model: nn.Module | None = None,
         **optim: Any,
     ) -> None:
+        if model is not None:
+            if args:
+                raise UserError(
+                    f"args {args} are given beside a model that is built; leave them out"
+                )
+            name = f"{type(model).__module__}.{type(model).__qualname__}"
+        elif is_own(name):
+            raise UserError(
+                f"model {name} is a module of your own, which a checkpoint does not hold; give it:"
+                " Classifier.load_from_checkpoint(PATH, model=...)"
+            )
         config = OptimConfig(**optim)
         config.check()
         # micro: the default of torchmetrics is the mean over classes, which is another number
         accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
         super().__init__(MetricCollection({"acc": accuracy}))
-        self.save_hyperparameters()
+        self.save_hyperparameters(ignore=["model"])
         self.save_hyperparameters(asdict(config))
         self._compiled = False
-        self.model = create_model(
-            name, img_size=img_size, in_chans=in_chans, num_classes=num_classes, args=args
-        )
+        if model is None:
+            model = create_model(
+                name, img_size=img_size, in_chans=in_chans, num_classes=num_classes, args=args
+            )
+        self.model = model
         if config.channels_last:
             self.model.to(memory_format=torch.channels_last)
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ import lightning as L
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -29,7 +30,12 @@ from vision_attn.errors import UserError
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.optim import OptimConfig
 
-__all__ = ["Control", "RunConfig", "check_precision", "evaluate", "quiet", "refusing", "run"]
+__all__ = [
+    "Control", "RunConfig", "Tracker", "check_precision", "check_tracker", "evaluate", "quiet",
+    "refusing", "run",
+]  # fmt: skip
+
+Tracker = Literal["tensorboard", "wandb"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +76,7 @@ def run(
     *,
     checkpoint: bool = False,
     test: bool = True,
+    logger: Tracker | None = None,
     finish: Callable[[Classifier, ImageData], dict[str, Any]] | None = None,
     progress: Callable[[int, int], None] = lambda step, steps: None,
 ) -> dict[str, Any]:
@@ -79,13 +86,14 @@ def run(
     Without `test`, as in tuning, the test images are not used and have no values. With it,
     test.npz holds the `logits` (N, classes) of all test images in float16, their `labels` and
     which are `correct`, and the result has the test accuracy and loss of the weights with the
-    lowest validation loss too, as `best_test_acc` and `best_test_loss`.
+    lowest validation loss too, as `best_test_acc` and `best_test_loss`. A `logger` gets what
+    metrics.csv gets, and writes beside it.
 
     Raises:
         FloatingPointError: the loss is no longer finite.
         Exception: any error of training.
     """
-    with quiet():
+    with quiet(), _tracked(logger, out, config) as trackers:
         seed = config.draw * 1000 + config.seed
         L.seed_everything(seed, verbose=False)
         data = ImageData(
@@ -117,7 +125,7 @@ def run(
             devices=1,
             precision=config.precision,  # type: ignore[arg-type]
             deterministic="warn" if torch.cuda.is_available() else None,
-            logger=CSVLogger(out, name="", version=""),
+            logger=[CSVLogger(out, name="", version=""), *trackers],
             callbacks=[_Watch(progress, n / batch), *([best] if keep_best else [])],
             enable_checkpointing=keep_best,
             enable_progress_bar=False,
@@ -144,8 +152,10 @@ def run(
             tested |= _test_best(trainer, module, data, best, tested, config)
         shutil.rmtree(out / "best", ignore_errors=True)
         (out / "hparams.yaml").unlink(missing_ok=True)  # result.json says more
-    if tested:
-        tested["gap"] = train["acc"] - tested["test_acc"]
+        if tested:
+            tested["gap"] = train["acc"] - tested["test_acc"]
+            for tracker in trackers:
+                tracker.log_metrics({k: tested[k] for k in ("test_acc", "gap")}, config.steps)
     return {
         "steps": config.steps,
         "epochs": config.steps * batch / n,
@@ -160,6 +170,35 @@ def run(
         **more,
         **tested,
     }
+
+
+def check_tracker(logger: Tracker | None) -> None:
+    """UserError where the package of a logger is not installed."""
+    packages = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}
+    if logger is not None and not any(map(find_spec, packages[logger])):
+        raise UserError(
+            f"logger {logger} needs the package {logger}: pip install 'vision-attn[loggers]'"
+        )
+
+
+@contextmanager
+def _tracked(kind: Tracker | None, out: Path, config: RunConfig) -> Iterator[list[Logger]]:
+    """The logger beside the CSV file; it is closed at the end, also of a run that fails."""
+    if kind is None:
+        yield []
+    elif kind == "tensorboard":
+        board = TensorBoardLogger(out, name="", version="", default_hp_metric=False)
+        try:
+            yield [board]
+        finally:
+            board.finalize("success")
+    else:
+        name = f"{config.model}-n{config.size}-d{config.draw}-s{config.seed}"
+        run_log = WandbLogger(name, out, offline=True, project="vision-attn")
+        try:
+            yield [run_log]
+        finally:
+            run_log.experiment.finish()
 
 
 def _best_weights(best: ModelCheckpoint) -> dict[str, Tensor]:
