@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from vision_attn.data.config import AugmentConfig, Control, DataConfig
@@ -84,20 +85,27 @@ class Budget:
 
 @dataclass(kw_only=True)
 class Tuning:
-    """Settings that `tune` tries: points spread evenly (Halton) in these ranges, for all models.
+    """Settings that `tune` tries in these ranges.
 
     Args:
+        sampler: halton, points spread evenly, the same for all models; tpe, a first half of these,
+            then Optuna's estimate of where each model does best (extra `tune`).
         lr: lowest and highest learning rate, on a log scale.
         weight_decay: lowest and highest weight decay, on a log scale.
         augment: augmentations to choose from, weak to strong; empty keeps the study's own.
     """
 
+    sampler: Literal["halton", "tpe"] = "halton"
     lr: tuple[float, float] = (3e-4, 6e-3)
     weight_decay: tuple[float, float] = (0.005, 0.5)
     augment: list[AugmentConfig] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raise UserError on an empty range, or values out of range."""
+        """Raise UserError on values out of range, or a sampler whose package is missing."""
+        if self.sampler == "tpe" and find_spec("optuna") is None:
+            raise UserError(
+                "tuning.sampler tpe needs the package optuna: pip install 'vision-attn[tune]'"
+            )
         for name in ("lr", "weight_decay"):
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf:

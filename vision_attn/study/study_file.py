@@ -31,6 +31,8 @@ def identity(plan: "Plan") -> dict[str, Any]:
     fixed = {k: v for k, v in asdict(study).items() if k not in CHANGEABLE}
     if not study.tune:
         del fixed["tune"], fixed["tuning"]
+    elif study.tuning.sampler == "halton":  # as all were before there was another
+        del fixed["tuning"]["sampler"]
     fixed["data"] = {
         "name": source.name,
         "label": source.label,
