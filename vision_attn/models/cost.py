@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vision_attn.errors import UserError
-from vision_attn.layers.modes import in_eval
+from vision_attn.layers.state import in_eval
 from vision_attn.models.cnn import stage_sizes
 
 __all__ = ["TOLERANCE", "Cost", "Match", "activation_bytes", "cnn_cost", "cost", "match_cnn"]
