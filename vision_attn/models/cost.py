@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vision_attn.errors import UserError
 from vision_attn.layers.state import in_eval
 from vision_attn.models.cnn import stage_sizes
+from vision_attn.ops.checks import check_choice
 
 __all__ = ["TOLERANCE", "Cost", "Match", "activation_bytes", "cnn_cost", "cost", "match_cnn"]
 
@@ -112,8 +113,7 @@ def match_cnn(
     Raises:
         UserError: no widths come within the tolerance; the message says how near the best came.
     """
-    if match not in TOLERANCE:
-        raise UserError(f"match={match!r} is not known; choose one of {', '.join(TOLERANCE)}")
+    check_choice(TOLERANCE, match=match)
     limits = TOLERANCE[match]
     best: tuple[float, tuple[int, ...], Cost] | None = None
     ratios = sorted((1 + 0.05 * i for i in range(61)), key=lambda r: abs(r - 2))
