@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 def analysed(rows: Sequence[dict[str, Any]]) -> Analysis:
     return analyse(StoredStudy(table(rows)))
+
+
+def with_pair(analysis: Analysis, **parts: Any) -> Analysis:
+    """The same with parts of the comparison of the pair replaced."""
+    assert analysis.pair is not None
+    assert analysis.comparison is not None
+    changed = {analysis.pair[1]: replace(analysis.comparison, **parts)}
+    main = {**analysis.comparisons[analysis.setting], **changed}
+    return replace(analysis, comparisons={**analysis.comparisons, analysis.setting: main})
 
 
 def stored(root: Path, rows: Sequence[dict[str, Any]]) -> Path:

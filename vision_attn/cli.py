@@ -7,11 +7,12 @@ import io
 import signal
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import NoReturn
 
 from vision_attn import __version__
 from vision_attn.errors import UserError
+from vision_attn.names import near
+from vision_attn.texts import program
 
 __all__ = ["main"]
 
@@ -24,7 +25,7 @@ COMMANDS = {
     "fit": "train one model (LightningCLI)",
     "validate": "measure one model on validation images (LightningCLI)",
     "test": "measure one model on test images (LightningCLI)",
-    "predict": "class probabilities of test images, as a CSV file (LightningCLI)",
+    "predict": "classes of images without labels, or of a test set, as a CSV file",
 }
 
 
@@ -40,12 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     args = list(sys.argv[1:] if argv is None else argv)
+    name = program()
     top = _Top(
-        prog="vision-attn",
+        prog=name,
         description="Self-attention on images, compared with a CNN on growing data sets.",
         epilog="commands:\n"
-        + "".join(f"  {name:<10}{text}\n" for name, text in COMMANDS.items())
-        + "\n`vision-attn COMMAND --help` lists a command's options.",
+        + "".join(f"  {command:<10}{text}\n" for command, text in COMMANDS.items())
+        + f"\n`{name} COMMAND --help` shows how a command is used.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -54,24 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command = top.parse_args(args[:1] if args else ["--help"]).command
         if command not in COMMANDS:
-            near = get_close_matches(command, COMMANDS, n=1)
-            asked = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(COMMANDS)}"
-            raise UserError(f"command {command!r} is not known; {asked}")
-        if command not in ("explain", "plot"):
-            from vision_attn.commands.strict_yaml import config_files
-
-            config_files(args[1:])  # a slip in a file is told before anything heavy is imported
-        if command in ("compare", "plot", "budget"):
-            from vision_attn.commands import study
-
-            return getattr(study, command)(COMMANDS[command], args[1:])
-        if command in ("explain", "diagnose"):
-            from vision_attn.commands import look
-
-            return getattr(look, command)(COMMANDS[command], args[1:])
-        from vision_attn.commands.lightning import lightning
-
-        return lightning(args)
+            raise UserError(f"command {command!r} is not known; {near(command, COMMANDS)}")
+        return _run(command, args[1:])
     except UserError as e:
         return _refused(str(e))
     except OSError as e:
@@ -86,6 +72,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         return 130
+
+
+def _run(command: str, args: list[str]) -> int:
+    """One command; its own modules wait until it is known what is asked for."""
+    if {"-h", "--help"} & set(args):
+        from vision_attn.commands.help import help_text
+
+        print(help_text(command, COMMANDS[command]))
+        return 0
+    from vision_attn.commands.presets import with_presets
+
+    line = with_presets("--help" if word == "--help-all" else word for word in args)
+    if command in ("compare", "plot", "budget"):
+        from vision_attn.commands import study
+
+        return getattr(study, command)(COMMANDS[command], line)
+    if command in ("explain", "diagnose"):
+        from vision_attn.commands import look
+
+        return getattr(look, command)(COMMANDS[command], line)
+    if command == "predict" and any(word.partition("=")[0] == "--image" for word in line):
+        from vision_attn.commands.predict import predict
+
+        return predict(COMMANDS[command], line)
+    from vision_attn.commands.options import check_options
+
+    check_options(command, line)  # a slip is told before Lightning is imported
+    from vision_attn.commands.lightning import lightning
+
+    return lightning([command, *line])
 
 
 def _refused(said: str) -> int:

@@ -1,6 +1,8 @@
 """Texts of a user (labels, classes, paths, errors) where a program would read more into them."""
 
 import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ __all__ = [
     "in_figure",
     "in_markdown",
     "one_line",
+    "program",
     "table_cell",
     "table_text",
 ]
@@ -25,6 +28,15 @@ def console(**options: Any) -> "Console":
     from rich.console import Console
 
     return Console(markup=False, emoji=False, highlight=False, **options)
+
+
+def program() -> str:
+    """The command line's own name, as it was typed."""
+    typed = Path(sys.argv[0])
+    if typed.name == "train.py":
+        return "python train.py"
+    module = typed.name == "__main__.py" and typed.parent.name == "vision_attn"
+    return "python -m vision_attn" if module else "vision-attn"
 
 
 def one_line(text: object) -> str:

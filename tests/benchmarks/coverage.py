@@ -19,7 +19,7 @@ import pandas as pd
 
 from vision_attn.stats.intervals import interval
 from vision_attn.stats.multiplier import crossing, data_multiplier
-from vision_attn.stats.paired import differences, error_ratio, protocol_split
+from vision_attn.stats.paired import RATIO, differences, paired, protocol_split
 from vision_attn.stats.power_law import errors_of, fit_law
 
 SIZES = np.array([250, 500, 1000, 2500, 5000, 10000, 30000])
@@ -71,9 +71,9 @@ def judged(draws: int, rng: np.random.Generator, resamples: int) -> Iterator[tup
     one, one_epochs = (runs[runs["size"] == SHOWN] for runs in (results, epochs))
     accuracy = one.loc[one["model"] == "cnn", "test_acc"]
     yield "mean accuracy (t)", (1 - cnn(SHOWN), *interval(accuracy)[1:3])
-    low, high = _limits(differences(one, "cnn", "vit"))
+    low, high = _limits(differences(paired(one, "vit")))
     yield "difference (t)", (vit(SHOWN) - cnn(SHOWN), low, high)
-    low, high = _limits(error_ratio(one, "cnn", "vit"))
+    low, high = _limits(differences(paired(one, "cnn", [RATIO])))
     yield "error ratio (t)", (vit(SHOWN) / cnn(SHOWN), low, high)
     low, high = _limits(protocol_split(one_epochs, one, "cnn", "vit"), "undertraining_")
     yield "undertraining (t)", (0.2 * vit(SHOWN) - 0.1 * cnn(SHOWN), low, high)

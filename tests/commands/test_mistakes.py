@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import printed, refused
+from said import printed, refused
 
 from vision_attn.cli import main
 from vision_attn.commands.strict_yaml import Doubtful, load_yaml
@@ -180,7 +180,7 @@ def test_case_74_a_shape_in_a_file_of_fit_is_refused(
 ) -> None:
     Path("c.yaml").write_text(f"model: {{{name}: 3}}")
     said = refused("fit --config c.yaml", capsys)
-    assert f"config c.yaml: model.{name} comes from the data" in said
+    assert f"config c.yaml, line 1: model.{name} comes from the data" in said
 
 
 def test_case_74_what_looks_alike_and_is_meant(
@@ -314,7 +314,7 @@ NEAR = {
     "fit --trainer.max_epoch 1": "did you mean --trainer.max_epochs?",
     "compare --sizes 50 100": "--sizes takes one list: write --sizes 50,100",
     "compare --models vit cnn": "--models takes one list: write --models vit,cnn",
-    "compare --config c.yaml": "c.yaml: Option 'modles' is not accepted; did you mean models?",
+    "compare --config c.yaml": "c.yaml, line 1: modles is no option; did you mean models?",
     "compare --match size": "match is size; wanted params, flops, both, none",
     "compare --draws few": "draws is few; wanted whole number",
 }

@@ -4,7 +4,6 @@ import csv
 import io
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,23 +12,20 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from made_study import analysed, pairs, row, stored, table
+from made_study import analysed, pairs, row, stored, table, with_pair
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.report.analysis import analyse
-from vision_attn.report.curves import against_size
-from vision_attn.report.looks import looks
-from vision_attn.report.pair import multiplier, protocol_split
-from vision_attn.report.panels import training_curves
+from vision_attn.report.figures import draw
 from vision_attn.report.style import render
 from vision_attn.report.tables import markdown
 from vision_attn.report.terminal import show
 from vision_attn.report.write import report
 from vision_attn.study.progress import display
-from vision_attn.study.results import StoredStudy, summarise
+from vision_attn.study.results import StoredStudy
 from vision_attn.texts import (
     console,
     csv_text,
@@ -115,9 +111,7 @@ def test_case_70_labels_are_no_formulas_in_figures(label: str) -> None:
     rows = pairs(20, [0.5, 0.6], [0.6, 0.4]) + pairs(50, [0.7, 0.8], [0.6, 0.5])
     results = table(rows)
     results["model"] = results["model"].replace({"vit": label})
-    figure = against_size(
-        summarise(results), "test_acc", "test accuracy", looks(["cnn", label], {})
-    )
+    figure = draw(analyse(StoredStudy(results)), "accuracy")
     drawn(figure)
     at_ends = [t.get_text() for axes in figure.axes for t in axes.texts]
     below = [t.get_text() for legend in figure.legends for t in legend.get_texts()]
@@ -138,14 +132,12 @@ def test_case_70_other_figures_take_them_too(label: str) -> None:
     log = pd.DataFrame(
         {"model": label, "protocol": "steps", "size": 20, "step": [1, 2], "val_loss": [1.0, 0.5]}
     )
-    comparison = analysed(pairs(20, [0.5], [0.4])).comparison
-    assert comparison is not None
-    both = replace(comparison, first=label, second=label, multiplier=times, split=parts)
-    for figure in (
-        multiplier(both, looks([label], {})), protocol_split(both), training_curves(log),
-    ):  # fmt: skip
-        assert figure is not None
-        drawn(figure)
+    results = table(pairs(20, [0.5], [0.4]))
+    results["model"] = results["model"].replace({"vit": label})
+    stored = StoredStudy(results, training=log.assign(control="none"))
+    analysis = with_pair(analyse(stored), second=label, multiplier=times, split=parts)
+    for name in ("multiplier", "protocol_split", "training_curves"):
+        drawn(draw(analysis, name))
 
 
 def test_case_70_a_long_text_is_cut_in_the_middle() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from vision_attn.data.folder import Files
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 
@@ -35,10 +35,7 @@ def folder(root: Path, **more: object) -> Source:
 def levels(source: Source) -> tuple[set[int], set[int]]:
     """The numbers of the images of train and of test."""
     parts = (source.train_images, source.test_images)
-    train, test = (
-        {int(x[0, 0, 0]) for x in (p[np.arange(len(p))] if isinstance(p, Files) else p)}
-        for p in parts
-    )
+    train, test = ({int(x[0, 0, 0]) for x in p[torch.arange(len(p))]} for p in parts)
     return train, test
 
 

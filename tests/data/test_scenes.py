@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vision_attn.data.scene_data import SceneData
-from vision_attn.data.scenes import INK, Scenes, make_scenes
+from vision_attn.data.scene_data import INK, SceneData, Scenes, make_scenes
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.errors import UserError
 
@@ -175,3 +174,13 @@ def test_a_model_is_told_what_it_must_tell_apart(data: dict[str, SceneData]) -> 
 def test_options_that_cannot_be_meant(given: dict[str, Any], word: str) -> None:
     with pytest.raises(UserError, match=word):
         SceneData(**given)
+
+
+def test_scenes_are_shown_as_in_training() -> None:
+    small: dict[str, Any] = {"train_scenes": 5, "eval_scenes": 3}
+    first, other = SceneData(**small), SceneData(**small, seed=1)
+    before = next(iter(other.test_dataloader()))[0]
+    assert first.state_dict() != other.state_dict()
+    other.load_state_dict(first.state_dict())
+    assert other.state_dict() == first.state_dict()
+    assert not torch.equal(next(iter(other.test_dataloader()))[0], before)

@@ -79,7 +79,7 @@ def test_every_file_is_there(finished: Path) -> None:
     assert [c.name.rsplit("-", 1)[0] for c in cells] == [f"{m}-n{n:06d}-d0-s0" for m, n in CELLS]
     for cell in cells:
         names = {p.name for p in cell.iterdir()}
-        assert names == {"result.json", "metrics.csv", "last.ckpt"}
+        assert names == {"result.json", "metrics.csv", "last.ckpt", "test.npz"}
     for name in ("accuracy_vs_size", "gap_vs_size"):
         assert ElementTree.parse(finished / f"{name}.svg").getroot().tag.endswith("svg")
     assert (finished / "table.md").read_text() == markdown(analyse(read(finished)))
@@ -237,7 +237,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def checkpoint(root: Path) -> Path:
-    (path,) = root.glob("runs/fit/version_0/checkpoints/*.ckpt")
+    (path,) = root.glob("runs/fit/version_0/checkpoints/last.ckpt")
     return path
 
 
@@ -270,8 +270,9 @@ def test_test_measures_the_checkpoint(
     fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["test", "--ckpt_path", str(checkpoint(fitted)), *FIT[:2]]) == 0
-    (row,) = pd.read_csv("runs/fit/version_0/metrics.csv").to_dict("records")
+    log = ["--trainer.logger.name", "log"]
+    assert main(["test", "--ckpt_path", str(checkpoint(fitted)), *FIT[:2], *log]) == 0
+    (row,) = pd.read_csv("runs/log/version_0/metrics.csv").to_dict("records")
     p, labels = probabilities(fitted)
     accuracy = (p.argmax(1) == labels).double().mean().item()
     loss = -p.double()[range(599), labels].log().mean().item()
@@ -284,7 +285,7 @@ def test_predict_writes_a_row_for_each_image(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["predict", "--ckpt_path", str(checkpoint(fitted)), *FIT[:2]]) == 0
-    table = pd.read_csv("runs/fit/version_0/predictions.csv")
+    table = pd.read_csv("runs/predictions.csv")
     assert table.columns.tolist() == ["image", "label", "predicted", *(f"p_{c}" for c in range(10))]
     assert table["image"].tolist() == list(range(599))
     want, labels = probabilities(fitted)

@@ -2,12 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from made_model import ARGS, picture, save
+from PIL import Image
+from shared import TINY_VIT, quiet
 from torch.testing import assert_close
 
 from vision_attn.cli import main
+from vision_attn.data.controls import permute
 from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
 from vision_attn.explain.checkpoint import (
@@ -16,6 +20,9 @@ from vision_attn.explain.checkpoint import (
     load_classifier,
     read_images,
 )
+from vision_attn.training.classifier import Classifier
+
+pytestmark = pytest.mark.filterwarnings("ignore:::lightning")  # advice on worker counts and logs
 
 
 def test_images_are_changed_only_when_asked(tmp_path: Path) -> None:
@@ -52,7 +59,6 @@ def test_a_folder_gives_its_first_images_by_name_and_says_so(tmp_path: Path) -> 
         image_files([empty])
 
 
-@pytest.mark.filterwarnings("ignore:::lightning")
 def test_a_checkpoint_of_a_run_is_read_back(tmp_path: Path) -> None:
     run = [
         "fit", "--trainer.max_steps", "2", "--trainer.accelerator", "cpu", "--data.size", "50",
@@ -69,3 +75,17 @@ def test_a_checkpoint_of_a_run_is_read_back(tmp_path: Path) -> None:
     assert trained.classes == tuple("0123456789")
     stored = torch.load(ckpt, weights_only=True)["state_dict"]
     assert torch.equal(trained.model.state_dict()["head.weight"], stored["model.head.weight"])
+
+
+def test_case_42_explain_shows_what_a_permuted_model_sees(tmp_path: Path) -> None:
+    data = ImageData("digits", size=47, batch_size=13, control="permuted")
+    module = Classifier("vit", TINY_VIT, img_size=(8, 8), in_chans=1, num_classes=10)
+    trainer = quiet(tmp_path, max_steps=1)
+    trainer.fit(module, datamodule=data)
+    trainer.save_checkpoint(tmp_path / "permuted.ckpt")
+    pixels = np.random.default_rng(3).integers(0, 256, (8, 8), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    model = load_classifier(tmp_path / "permuted.ckpt")
+    shown, notes = read_images([tmp_path / "a.png"], model)
+    assert_close(shown, permute(torch.from_numpy(pixels)[None, None], "digits"), rtol=0, atol=0)
+    assert "pixels permuted as those of digits" in notes[0]

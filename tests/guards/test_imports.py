@@ -12,11 +12,12 @@ import pytest
 import vision_attn
 
 PACKAGE = Path(vision_attn.__file__).parent
-BASE = {"errors", "files", "texts"}
+BASE = {"errors", "files", "names", "texts"}
 # What each part may import beside itself. `vision_attn` itself is its top-level __init__.
 MAY: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
+    "names": {"errors"},
     "texts": set(),
     "ops": BASE,
     "stats": BASE,
@@ -30,7 +31,7 @@ MAY["claims"] = MAY["explain"] | {"explain", "stats"}
 MAY["study"] = MAY["explain"] | {"explain", "stats"}
 MAY["report"] = MAY["study"] | {"study"}
 MAY["commands"] = MAY["report"] | {"claims", "report"}
-MAY["cli"] = {"errors", "commands", "vision_attn"}
+MAY["cli"] = {"errors", "names", "texts", "commands", "vision_attn"}
 MAY["__main__"] = {"cli"}
 
 

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from vision_attn import SmallCNN
 from vision_attn.errors import UserError
 from vision_attn.models.cnn import stage_sizes
+from vision_attn.models.cost import cost
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,20 @@ def test_maps_halve_but_never_below_two(
         x = stage(x)
         seen.append(tuple(x.shape[2:]))
     assert seen == want
+
+
+def test_pools_halve_as_strides_do_and_cost_the_same() -> None:
+    stride, pool = (SmallCNN((7, 10), 3, 5, widths=(3, 5, 7), pool=p) for p in ("stride", "max"))
+    x, y = torch.randn(2, 3, 7, 10), torch.randn(2, 3, 7, 10)
+    assert sum(p.numel() for p in stride.parameters()) == sum(p.numel() for p in pool.parameters())
+    assert cost(stride, 3, (7, 10)) == cost(pool, 3, (7, 10))
+    for a, b in zip(stride.stages, pool.stages, strict=True):
+        x, y = a(x), b(y)
+        assert x.shape == y.shape
+    first = nn.functional.max_pool2d(x, 3, 2, 1)
+    assert_close(pool.stages[1][0](x), first)
+    with pytest.raises(UserError, match="pool='mean' is not known; choose one of stride, max"):
+        SmallCNN(pool="mean")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("stages", [1, 3, 6])

@@ -19,6 +19,7 @@ from vision_attn.report.figures import figures
 from vision_attn.report.page import page
 from vision_attn.report.tables import markdown
 from vision_attn.report.terminal import show
+from vision_attn.stats.paired import RATIO
 from vision_attn.study.results import read
 
 ARCHS = {"vit_small": "vit", "cnn_small": "cnn", "cnn_large": "cnn", "big": "vit", "wide": "cnn"}
@@ -62,7 +63,7 @@ def test_settings_stand_in_order_and_have_words() -> None:
     assert made.setting == made.settings[0]
     words = [s.words for s in made.settings]
     assert words == ["equal epochs", "equal updates, labels shuffled"]
-    assert list(made.accuracy) == list(made.settings)
+    assert [list(made.comparisons[s]) for s in made.settings] == [["vit"], ["vit"]]
 
 
 def test_every_setting_compares_the_same_pair() -> None:
@@ -74,21 +75,23 @@ def test_every_setting_compares_the_same_pair() -> None:
     made = analysed(rows)
     assert made.comparison is not None
     assert (made.comparison.first, made.comparison.second) == ("cnn", "vit")
-    assert list(made.accuracy) == [made.setting]  # shuffled labels have no cnn
-    assert list(made.others) == ["linear", "vit"]
+    shuffled = made.comparisons[made.settings[1]]
+    assert shuffled == {}  # it has no cnn
+    assert list(made.comparisons[made.setting]) == ["linear", "vit"]
 
 
 def test_the_change_is_of_draws_with_both_sizes() -> None:
     rows = [*pairs(20, [0.5, 0.52, 0.9], [0.4, 0.41, 0.1]), *pairs(50, [0.7, 0.72], [0.5, 0.63])]
     comparison = analysed(rows).comparison
     assert comparison is not None
-    assert comparison.change.draws == comparison.ratio_change.draws == 2
-    assert comparison.change.mean == pytest.approx((0.1 - 0.02) / 2)
+    change = comparison.change("test_acc")
+    assert change.draws == comparison.change(RATIO).draws == 2
+    assert change.mean == pytest.approx((0.1 - 0.02) / 2)
 
 
 STATISTICS = (
-    "summarise", "differences", "error_ratio", "data_multiplier", "crossing", "protocol_split",
-    "fit_law", "interval", "errors_of", "changes", "changes_of",
+    "summarise", "paired", "differences", "changes", "data_multiplier", "crossing",
+    "protocol_split", "fit_law", "errors_of",
 )  # fmt: skip
 
 
@@ -112,19 +115,17 @@ def test_every_statistic_is_computed_once(tmp_path: Path, monkeypatch: pytest.Mo
     for (name, _), count in calls.items():
         total[name] += count
     twice = {name for (name, _), count in calls.items() if count > 1}
-    assert twice <= {"interval"}  # the made losses never change, so many changes are alike
+    assert twice <= {"differences", "changes"}  # two of the made settings have the same numbers
     assert total == {
         "summarise": 1,
-        "differences": 15,  # accuracy, gap and loss of a pair in 4 settings and of one in 1
-        "error_ratio": 5,
-        "data_multiplier": 5,
-        "crossing": 5,
-        "protocol_split": 5,
+        "paired": 4,  # a setting each
+        "differences": 4,
+        "changes": 4,
+        "data_multiplier": 5,  # a pair in 4 settings and another in 1
+        "crossing": 1,
+        "protocol_split": 1,
         "errors_of": 3,
-        "changes": 5,
-        "changes_of": 5,
         "fit_law": 3,
-        "interval": 15,
     }
     calls.clear()
     pictures = dict.fromkeys(figures(made), b'<svg viewBox="0 0 4 3"></svg>')
@@ -142,7 +143,7 @@ def test_only_the_analysis_calls_statistics() -> None:
             if isinstance(node, ast.ImportFrom)
             and (node.module or "").startswith(("vision_attn.stats", "scipy.stats"))
             for name in node.names
-            if name.name.islower()  # a class may be named
+            if name.name.islower()  # a class or a name may be there
         }
         assert not functions or file.name in ("analysis.py", "comparison.py"), (
             f"{file.name} imports {functions}"

@@ -1,12 +1,11 @@
 """What the further figures draw: lines, styles, bars and bounds, by their values."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from made_study import UNEVEN, analysed, pairs, row, table
+from made_study import UNEVEN, analysed, pairs, row, table, with_pair
 from matplotlib import pyplot as plt
 from matplotlib import rc_context, rcParams
 from matplotlib.collections import LineCollection, PathCollection, PolyCollection
@@ -17,13 +16,11 @@ from matplotlib.text import Annotation
 from torch.testing import assert_close
 
 from vision_attn.errors import UserError
-from vision_attn.report import curves, pair, panels
 from vision_attn.report.analysis import analyse
 from vision_attn.report.figures import draw, figures, only
 from vision_attn.report.looks import looks
-from vision_attn.report.style import render
-from vision_attn.stats.power_law import fit_law
-from vision_attn.study.results import StoredStudy, summarise
+from vision_attn.report.style import render, style
+from vision_attn.study.results import StoredStudy
 from vision_attn.texts import in_figure
 
 LOOKS = looks(["cnn", "vit"], {})
@@ -49,7 +46,7 @@ def labels(figure: Any) -> list[str]:
 def test_protocols_differ_by_line_and_not_by_colour() -> None:
     rows = pairs(20, [0.5], [0.4]) + pairs(50, [0.6], [0.5])
     rows += pairs(20, [0.3], [0.2], protocol="epochs") + pairs(50, [0.4], [0.3], protocol="epochs")
-    figure = curves.against_size(summarise(table(rows)), "test_acc", "test accuracy", LOOKS)
+    figure = draw(analysed(rows), "accuracy")
     look = LOOKS
     drawn = {(x.get_color(), x.get_linestyle()): list(x.get_ydata()) for x in figure.axes[0].lines}
     assert drawn == {
@@ -70,8 +67,7 @@ def test_a_long_legend_takes_no_room_from_the_axes(count: int) -> None:
             for i in range(models)
             for n in (20, 50)
         ]
-        look = looks([r["model"] for r in rows], {})
-        figure = curves.against_size(summarise(table(rows)), "test_acc", "test accuracy", look)
+        figure = draw(analysed(rows), "accuracy")
         render(figure, "x", ("svg",))
         (legend,) = figure.legends
         below, axes = legend.get_window_extent(), figure.axes[0].get_window_extent()
@@ -87,36 +83,32 @@ def test_a_long_legend_takes_no_room_from_the_axes(count: int) -> None:
 def test_controls_show_only_models_that_have_one() -> None:
     rows = [row(m, n, 0, 0.5 + n / 1000) for m in ("vit", "cnn") for n in (100, 200)]
     rows += [row("vit", n, 0, 0.1, control="shuffled") for n in (100, 200)]
-    assert curves.controls(summarise(table(rows[:4])), LOOKS) is None
-    figure = curves.controls(summarise(table(rows)), LOOKS)
-    assert figure is not None
+    assert "controls" not in {p.name for p in figures(analysed(rows[:4]))}
+    figure = draw(analysed(rows), "controls")
     styles = {x.get_linestyle(): list(x.get_ydata()) for x in figure.axes[0].lines}
     assert styles == {"-": [0.6, 0.7], ":": [0.1, 0.1]}
     assert labels(figure) == ["vit", "images as they are", "labels shuffled"]
 
 
-def test_controls_of_one_size_stand_side_by_side() -> None:
+def test_controls_of_one_size_are_rows() -> None:
     shares = {("vit", "none"): 0.5, ("vit", "shuffled"): 0.1, ("cnn", "none"): 0.6}
     shares[("cnn", "shuffled")] = 0.2
     rows = [row(m, 20, 0, share, control=c) for (m, c), share in shares.items()]
-    figure = curves.controls(summarise(table(rows)), LOOKS)
-    assert figure is not None
-    (axes,) = figure.axes
-    names = [t.get_text() for t in axes.get_xticklabels()]
-    assert names == ["images as they are", "labels shuffled"]
+    (axes,) = draw(analysed(rows), "controls").axes
+    assert [t.get_text() for t in axes.get_yticklabels()] == [
+        "vit, labels shuffled", "cnn, labels shuffled", "vit, images as they are",
+        "cnn, images as they are",
+    ]  # fmt: skip
     points = [c for c in axes.collections if isinstance(c, PathCollection)]
-    cnn, vit = (np.asarray(c.get_offsets()) for c in points)
-    assert_close(cnn.ravel(), np.array([-0.07, 0.6, 0.93, 0.2]))
-    assert_close(vit.ravel(), np.array([0.07, 0.5, 1.07, 0.1]))
-    assert labels(figure) == ["cnn", "vit"]
+    places = np.concatenate([np.asarray(c.get_offsets()) for c in points])
+    assert_close(places, np.array([[0.1, 0.0], [0.2, 1.0], [0.5, 2.0], [0.6, 3.0]]))
+    assert axes.get_xlabel() == "test accuracy, 20 training images"
 
 
 def test_law_is_solid_where_fitted_and_dashed_where_it_forecasts() -> None:
     error = 2 * np.asarray(SIZES, float) ** -0.3
     rows = [row("vit", n, d, 1 - e) for n, e in zip(SIZES, error, strict=True) for d in (0, 1)]
-    law = fit_law(SIZES, np.stack([error, error]), resamples=20)
-    figure = curves.error_loglog(summarise(table(rows)), {"vit": law}, LOOKS)
-    assert figure is not None
+    figure = draw(analysed(rows), "error")
     _, solid, dashed = figure.axes[0].lines
     assert (solid.get_linestyle(), dashed.get_linestyle()) == ("-", "--")
     assert_close(
@@ -137,10 +129,7 @@ TIMES = pd.DataFrame(
 
 
 def test_multiplier_marks_bounds() -> None:
-    comparison = analysed(pairs(20, [0.5], [0.4])).comparison
-    assert comparison is not None
-    figure = pair.multiplier(replace(comparison, multiplier=TIMES), LOOKS)
-    assert figure is not None
+    figure = draw(with_pair(analysed(pairs(20, [0.5], [0.4])), multiplier=TIMES), "multiplier")
     (axes,) = figure.axes
     line = axes.lines[1]
     assert_close([*line.get_xdata(), *line.get_ydata()], [100.0, 200.0, 2.5, 4.0])
@@ -160,21 +149,18 @@ def test_multiplier_marks_bounds() -> None:
 
 
 def test_no_multiplier_of_bounds_alone() -> None:
-    comparison = analysed(pairs(20, [0.5], [0.4])).comparison
-    assert comparison is not None
+    analysis = analysed(pairs(20, [0.5], [0.4]))
     free = TIMES[:2].assign(low=0.0, high=np.inf)
     for made in (TIMES[:0], TIMES[:1], TIMES[2:], free):
-        assert pair.multiplier(replace(comparison, multiplier=made), LOOKS) is None
+        with pytest.raises(UserError, match="do not allow"):
+            draw(with_pair(analysis, multiplier=made), "multiplier")
 
 
 def test_parts_of_the_split_add_up_and_each_has_its_interval() -> None:
     rows = pairs(20, [0.5, 0.6], [0.4, 0.45]) + pairs(50, [0.7, 0.7], [0.8, 0.8])
     rows += pairs(20, [0.4, 0.4], [0.1, 0.2], protocol="epochs")
     rows += pairs(50, [0.6, 0.6], [0.5, 0.5], protocol="epochs")
-    comparison = analysed(rows).comparison
-    assert comparison is not None
-    figure = pair.protocol_split(comparison)
-    assert figure is not None
+    figure = draw(analysed(rows), "protocol")
     (axes,) = figure.axes
     bars = [c for c in axes.containers if isinstance(c, BarContainer)]
     total, same, under = ([b.get_height() for b in c] for c in bars)
@@ -188,15 +174,14 @@ def test_parts_of_the_split_add_up_and_each_has_its_interval() -> None:
     assert len(stems) == 3
     models = {look.colour for look in looks(["cnn", "vit", "linear", "local_vit"], {}).values()}
     assert not models & {to_hex(b.patches[0].get_facecolor()) for b in bars}
-    assert pair.protocol_split(replace(comparison, split=comparison.split[:0])) is None
+    with pytest.raises(UserError, match="do not allow"):
+        draw(with_pair(analysed(rows), split=pd.DataFrame()), "protocol")
 
 
 def test_one_size_is_a_row_a_model() -> None:
     draws = {"cnn": (0.7, 0.8, 0.9), "vit": (0.5, 0.6), "x": (0.4,)}
     rows = [row(m, 100, d, v) for m, values in draws.items() for d, v in enumerate(values)]
-    summary = summarise(table(rows))
-    figure = curves.against_size(summary, "test_acc", "test accuracy", looks(draws, {}))
-    (axes,) = figure.axes
+    (axes,) = draw(analysed(rows), "accuracy").axes
     assert [t.get_text() for t in axes.get_yticklabels()] == ["x", "vit", "cnn"]
     assert axes.get_xlabel() == "test accuracy, 100 training images"
     (bar,) = (c for c in axes.collections if isinstance(c, LineCollection))
@@ -205,12 +190,13 @@ def test_one_size_is_a_row_a_model() -> None:
     scattered = [c for c in axes.collections if isinstance(c, PathCollection)]
     two = [np.asarray(c.get_offsets()) for c in scattered if len(np.asarray(c.get_offsets())) == 2]
     assert_close(two[0], np.array([[0.5, 1.0], [0.6, 1.0]]), rtol=1e-6, atol=1e-9)
-    assert curves.error_loglog(summary, {}, looks(draws, {})) is None
+    with pytest.raises(UserError, match="do not allow"):
+        draw(analysed(rows), "error")
 
 
 def test_two_draws_are_shown_and_have_no_band() -> None:
     rows = pairs(20, [0.5, 0.7], [0.4, 0.3]) + pairs(50, [0.6, 0.7], [0.5, 0.4])
-    figure = curves.against_size(summarise(table(rows)), "test_acc", "test accuracy", LOOKS)
+    figure = draw(analysed(rows), "accuracy")
     (axes,) = figure.axes
     bands = [c for c in axes.collections if isinstance(c, PolyCollection)]
     assert [len(b.get_paths()) for b in bands] == [0, 0]
@@ -224,15 +210,14 @@ def test_two_draws_are_shown_and_have_no_band() -> None:
 def test_only_the_emphasised_models_have_bands() -> None:
     rows = [row(m, n, d, 0.5 + i / 10 + d / 50) for i, m in enumerate("abcde") for n in (20, 50)
             for d in range(3)]  # fmt: skip
-    summary, look = summarise(table(rows)), looks("abcde", {})
-    for strong, count in ((None, 3), (["a"], 1)):
-        figure = curves.against_size(summary, "test_acc", "", look, strong=strong)
-        (axes,) = figure.axes
-        assert sum(isinstance(c, PolyCollection) for c in axes.collections) == count
-        widths = sorted({x.get_linewidth() for x in axes.lines})
-        assert len(widths) == 2
-        assert names(figure) == ["e", "d", "c", "b", "a"]
-        assert "of the thick lines" in figure.get_supxlabel()
+    figure = draw(analysed(rows), "accuracy")
+    (axes,) = figure.axes
+    assert sum(isinstance(c, PolyCollection) for c in axes.collections) == 3
+    colours = {look.colour: model for model, look in looks("abcde", {}).items()}
+    widths = {colours[x.get_color()]: x.get_linewidth() for x in axes.lines}
+    assert widths["a"] == widths["b"] == widths["e"] > widths["c"] == widths["d"]  # pair and best
+    assert names(figure) == ["e", "d", "c", "b", "a"]
+    assert "of the thick lines" in figure.get_supxlabel()
 
 
 def test_a_figure_can_be_drawn_into_axes_of_the_user() -> None:
@@ -288,91 +273,6 @@ def test_figures_name_the_data(data: dict[str, str]) -> None:
     assert {p.figure.get_suptitle() for p in figures(analysed(pairs(20, [0.5], [0.4])))} == {""}
 
 
-def test_capacity_needs_variants_of_other_cost() -> None:
-    rows = [
-        row(m, 500, 0, a, params=p)
-        for m, a, p in (
-            ("vit", 0.3, 100), ("vit_large", 0.5, 900), ("cnn", 0.7, 100), ("wide", 0.8, 300),
-        )
-    ]  # fmt: skip
-    near = [
-        row("local_vit_r1", 500, 0, 0.4, params=100),
-        row("local_vit_r3", 500, 0, 0.4, params=110),
-    ]
-    summary = summarise(table(rows + near))
-    archs = {"wide": "cnn", "vit_large": "vit", "local_vit_r1": "local_vit"}
-    archs["local_vit_r3"] = "local_vit"
-    figure = panels.capacity(summary, archs)
-    assert figure is not None
-    top, bottom = figure.axes
-    drawn = {tuple(x.get_xdata()): tuple(x.get_ydata()) for x in top.lines}
-    assert drawn == {(100, 900): (0.3, 0.5), (100, 300): (0.7, 0.8)}
-    assert {tuple(x.get_ydata()) for x in bottom.lines} == {(0.7, 0.5), (1 - 0.7, 1 - 0.8)}
-    assert labels(figure) == ["cnn", "vit", "500 images"]
-    assert panels.capacity(summarise(table(near)), archs) is None
-
-
-def test_training_curves_by_size() -> None:
-    log = pd.DataFrame(
-        [("vit", p, "none", n, s, 1 / s, n / s) for p in ("epochs", "steps") for n in (20, 50)
-         for s in (9, 19)],
-        columns=["model", "protocol", "control", "size", "step", "train_loss", "val_loss"],
-    )  # fmt: skip
-    figure = panels.training_curves(log)
-    assert figure is not None
-    first, second = figure.axes
-    assert [a.get_title() for a in (first, second)] == ["vit, equal updates", "vit, equal epochs"]
-    solid = [x for x in first.lines if x.get_linestyle() == "-"]
-    assert [list(x.get_xdata()) for x in solid] == [[10, 20]] * 2
-    assert_close([list(x.get_ydata()) for x in solid], [[20 / 9, 20 / 19], [50 / 9, 50 / 19]])
-    assert not same_color(solid[0].get_color(), solid[1].get_color())
-    assert panels.training_curves(log[:0]) is None
-    assert panels.training_curves(log.drop(columns="val_loss")) is None
-
-
-def test_attention_distance_by_layer() -> None:
-    made = pd.DataFrame(
-        [("vit", n, k, 3.0 + k + n / 100) for n in (20, 50) for k in (0, 1)],
-        columns=["model", "size", "layer", "distance"],
-    )
-    figure = panels.attention_distance(made)
-    assert figure is not None
-    lines = [list(x.get_ydata()) for x in figure.axes[0].lines]
-    assert_close(lines, [[3.2, 3.5], [4.2, 4.5]])
-    assert figure.axes[0].get_ylim()[0] == 0
-    assert labels(figure) == ["layer 0", "layer 1"]
-    assert panels.attention_distance(made[:0]) is None
-
-
-def test_the_even_share_is_drawn_and_named() -> None:
-    made = pd.DataFrame(
-        [("vit", 20, k, 3.0 + k) for k in (0, 1)], columns=["model", "size", "layer", "distance"]
-    )
-    figure = panels.attention_distance(made, {"vit": 16.5})
-    assert figure is not None
-    (axes,) = figure.axes
-    assert list(axes.lines[0].get_ydata()) == [16.5, 16.5]
-    assert axes.get_title() == "vit (dashed: even share, 16.5)"
-    assert axes.get_xlabel() == "layer"  # of one size
-    assert [list(x.get_xdata()) for x in axes.lines[1:]] == [[0], [1]]
-
-
-def test_even_distance_is_that_of_a_loop() -> None:
-    places = [(r, c) for r in range(3) for c in range(2)]
-    for radius in (None, 1):
-        means = []
-        for a, b in places:
-            near = [
-                ((5 * (a - c)) ** 2 + (7 * (b - d)) ** 2) ** 0.5
-                for c, d in places
-                if radius is None or max(abs(a - c), abs(b - d)) <= radius
-            ]
-            means.append(sum(near) / len(near))
-        got = panels.even_distance((15, 14), (5, 7), radius)
-        assert got == pytest.approx(sum(means) / len(means))
-    assert panels.even_distance((32, 32), (4, 4)) == pytest.approx(16.5, abs=0.05)
-
-
 def points(axes: Any, colour: str) -> tuple[list[list[float]], list[bool]]:
     """Positions of a model's markers, and which of them are filled; not those of single draws."""
     scattered = [c for c in axes.collections if isinstance(c, PathCollection)]
@@ -383,8 +283,7 @@ def points(axes: Any, colour: str) -> tuple[list[list[float]], list[bool]]:
 
 
 def test_points_are_hollow_where_not_fitted() -> None:
-    summary = summarise(table(UNEVEN))
-    figure = curves.against_size(summary, "test_acc", "test accuracy", LOOKS)
+    figure = draw(analysed(UNEVEN), "accuracy")
     (axes,) = figure.axes
     cnn, vit = (LOOKS[m].colour for m in ("cnn", "vit"))
     assert points(axes, cnn)[1] == [True, True]
@@ -401,8 +300,7 @@ def test_points_are_hollow_where_not_fitted() -> None:
 
 
 def test_band_is_the_interval() -> None:
-    summary = summarise(table(UNEVEN))
-    (axes,) = curves.against_size(summary, "gap", "gap", LOOKS).axes
+    (axes,) = draw(analysed(UNEVEN), "gap").axes
     bands = [c for c in axes.collections if isinstance(c, PolyCollection)]
     heights = np.concatenate([b.get_paths()[0].vertices for b in bands])
     edge = T2 * 0.2 / 3**0.5
@@ -414,7 +312,7 @@ def test_band_is_the_interval() -> None:
 
 def test_one_draw_is_a_point_without_a_band() -> None:
     rows = [row("vit", 20, 0, 0.5), row("cnn", 20, 0, 0.75)]
-    figure = curves.against_size(summarise(table(rows)), "test_acc", "test accuracy", LOOKS)
+    figure = draw(analysed(rows), "accuracy")
     (axes,) = figure.axes
     assert points(axes, LOOKS["cnn"].colour) == ([[0.75, 1.0]], [True])
     assert figure.get_supxlabel() == "mean of 1 draw, 123 k to 1.23 M parameters"
@@ -422,8 +320,9 @@ def test_one_draw_is_a_point_without_a_band() -> None:
 
 def test_style_is_ours_and_leaves_the_users_alone() -> None:
     before = dict(rcParams)
-    figure = curves.against_size(summarise(table(UNEVEN)), "gap", "gap", LOOKS)
-    render(figure, "x", ("svg",))
+    with style():
+        figure = draw(analysed(UNEVEN), "gap")
+        render(figure, "x", ("svg",))
     assert dict(rcParams) == before
     (axes,) = figure.axes
     assert axes.yaxis.label.get_fontsize() == 11

@@ -10,8 +10,6 @@ def test_sizes_as_words() -> None:
     assert images([20]) == "20 images"
     assert images([20, 1000]) == "20 and 1,000 images"
     assert images([20, 50, 1000]) == "20, 50 and 1,000 images"
-    assert images([20, 50, 1000], of=[20, 50, 1000]) == "all 3 sizes from 20 to 1,000 images"
-    assert images([20, 50], of=[20, 50]) == "20 and 50 images"
 
 
 def test_short_numbers_and_no_minus_before_zero() -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-from made_study import UNEVEN, row, table
+from made_study import UNEVEN, analysed, row
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from PIL import Image
 
 from vision_attn.errors import UserError
-from vision_attn.report import curves
+from vision_attn.models.registry import attends, known_models
 from vision_attn.report import looks as module
+from vision_attn.report.chart import Chart
+from vision_attn.report.figures import draw, figures
 from vision_attn.report.looks import looks
-from vision_attn.report.plotting import in_points, log_percent, percent
 from vision_attn.report.style import options, render, style
-from vision_attn.study.results import summarise
 
 ARCHS = {"vit_large": "vit", "local_vit_r1": "local_vit"}
 
@@ -39,9 +39,18 @@ def test_a_label_looks_like_the_model_that_it_stands_for() -> None:
     archs = {"a": "vit", "b": "cnn", "c": "timm:deit_tiny_patch16_224", "d": "timm:resnet18"}
     look = looks(archs, archs)
     assert [warm(look[m].colour) for m in archs] == [True, False, True, False]
+    plain = looks(archs, archs, {"a": {"mixer": "none"}, "c": {}})
+    assert [warm(plain[m].colour) for m in archs] == [False, False, True, False]
 
 
-COLOURS = [c for c, _ in module._KNOWN.values()] + [*module._CONVOLUTION, *module._ATTENTION]
+def test_the_table_of_ours_says_what_the_models_say() -> None:
+    for arch in known_models():
+        for args in ({}, {"mixer": "none"}):
+            assert module.attending(arch, args) == attends(arch, args), (arch, args)
+    assert set(module._KNOWN) <= {*known_models(), "pooled_stem_vit"}
+
+
+COLOURS = [c for c, _ in module._KNOWN.values()] + [*module._COLD, *module._WARM]
 
 
 def linear(colour: str) -> np.ndarray:
@@ -107,11 +116,12 @@ def test_no_two_labels_share_a_colour_or_a_marker() -> None:
 
 
 @pytest.mark.parametrize("marker", module._MARKERS)
-def test_a_hollow_point_shows_white_whatever_its_marker(marker: str) -> None:
+def test_a_hollow_point_shows_white_whatever_its_marker(
+    marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def light(train: float) -> int:
-        rows = summarise(table([row("cnn", n, 0, 0.5, train) for n in (20, 50)]))
-        look = {"cnn": module.Look("#000000", marker)}
-        figure = curves.against_size(rows, "test_acc", "", look)
+        monkeypatch.setitem(module._KNOWN, "cnn", ("#000000", marker))
+        figure = draw(analysed([row("cnn", n, 0, 0.5, train) for n in (20, 50)]), "accuracy")
         (axes,) = figure.axes
         axes.set_axis_off()
         axes.lines[0].remove()
@@ -131,7 +141,7 @@ def ends(figure: Figure) -> list[Annotation]:
 def test_names_at_the_ends_keep_the_order_and_do_not_overlap() -> None:
     last = {"a": 0.5, "b": 0.501, "c": 0.502, "d": 0.9, "e": 0.1, "f": 0.503}
     rows = [row(m, n, 0, v - (n == 20) / 20) for m, v in last.items() for n in (20, 50)]
-    figure = curves.against_size(summarise(table(rows)), "test_acc", "", looks(last, {}))
+    figure = draw(analysed(rows), "accuracy")
     render(figure, "x", ["png"])
     assert figure.legends == []
     names = sorted(ends(figure), key=lambda t: t.xyann[1])
@@ -146,24 +156,24 @@ def test_names_at_the_ends_keep_the_order_and_do_not_overlap() -> None:
 def test_names_that_do_not_fit_stand_in_a_legend_in_the_same_order() -> None:
     last = {"a" * 38: 0.5, "b": 0.7, "c": 0.6}
     rows = [row(m, n, 0, v) for m, v in last.items() for n in (20, 50)]
-    figure = curves.against_size(summarise(table(rows)), "test_acc", "", looks(last, {}))
+    figure = draw(analysed(rows), "accuracy")
     assert ends(figure) == []
     (legend,) = figure.legends
     assert [t.get_text() for t in legend.get_texts()] == ["b", "c", "a" * 38]
 
 
 def test_what_the_user_set_stays_and_the_rest_is_ours() -> None:
-    rows, look = summarise(table(UNEVEN)), looks(["cnn", "vit"], {})
+    analysis = analysed(UNEVEN)
     mine = {"figure.figsize": (3.3, 2.5), "font.size": 8, "font.family": "serif"}
     with matplotlib.rc_context(mine):
-        figure = curves.against_size(rows, "gap", "gap", look)
+        figure = draw(analysis, "gap")
         render(figure, "x", ["svg"])
     assert figure.get_size_inches().tolist() == [3.3, 2.5]
     label = figure.axes[0].yaxis.label
     assert (label.get_fontsize(), label.get_fontfamily()) == (8, ["serif"])
     assert not figure.axes[0].spines["top"].get_visible()
     with style({"axes.spines.top": True}):  # asked for, though it is matplotlib's own
-        other = curves.against_size(rows, "gap", "gap", look)
+        other = figures(analysis)[1].figure
     assert other.axes[0].spines["top"].get_visible()
 
 
@@ -206,14 +216,14 @@ def test_options_out_of_range_are_refused(bad: dict[str, float]) -> None:
 
 def test_a_difference_is_in_points() -> None:
     axes = Figure().subplots()
-    in_points(axes, "gap")
+    Chart({}).in_points(axes, "gap")
     assert axes.get_ylabel() == "gap, points"
     assert axes.yaxis.get_major_formatter()(0.125) == "12.5"
 
 
 def test_a_tick_between_whole_per_cents_is_not_rounded() -> None:
     axes = Figure().subplots()
-    percent(axes, "gap")
+    Chart({}).percent(axes, "gap")
     name = axes.yaxis.get_major_formatter()
     assert [name(v) for v in (0.0, 0.575, 0.6, 1.0)] == ["0 %", "57.5 %", "60 %", "100 %"]
 
@@ -227,7 +237,7 @@ def test_the_longer_a_log_axis_the_fewer_ticks_have_names(
     axes = Figure().subplots()
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    log_percent(axes)
+    Chart({}).log_names(axes.yaxis, lambda v: f"{100 * v:.3g} %")
     name = axes.yaxis.get_minor_formatter()
     want = [f"{d}0 %" if str(d) in named else "" for d in range(2, 10)]
     assert [name(d / 10) for d in range(2, 10)] == want

@@ -6,11 +6,15 @@ import pytest
 from made_study import UNEVEN, analysed, everything, pairs, row
 
 from vision_attn.report.analysis import analyse
-from vision_attn.report.latex import escaped, latex
 from vision_attn.report.numbers import difference_cell, short, times_cell
-from vision_attn.report.tables import in_short, markdown, matching_words, paired
-from vision_attn.report.tidy import multipliers
-from vision_attn.report.tidy import pairs as tidy_pairs
+from vision_attn.report.tables import (
+    escaped,
+    in_short,
+    latex,
+    markdown,
+    matching_words,
+    paired,
+)
 from vision_attn.study.results import read
 
 T1, T2 = 12.706204736432095, 4.302652729696142
@@ -89,7 +93,7 @@ def test_a_negative_difference_has_a_minus_in_latex() -> None:
 
 def test_pairs_are_model_minus_reference_in_every_setting(tmp_path: Path) -> None:
     analysis = analyse(read(everything(tmp_path)))
-    table = tidy_pairs(analysis)
+    table = analysis.pairs
     assert set(table["reference"]) == {"cnn"}
     assert set(table["model"]) == {"vit", "vit_large"}
     assert len(table[["protocol", "control"]].drop_duplicates()) == 4
@@ -98,18 +102,18 @@ def test_pairs_are_model_minus_reference_in_every_setting(tmp_path: Path) -> Non
     points = analysis.comparison.points.set_index("size").loc[500]
     wanted = (-points["mean"], -points["high"], -points["low"])
     assert tuple(at.loc["test_acc", ["value", "low", "high"]]) == pytest.approx(wanted)
-    ratio = analysis.comparison.ratio.set_index("size").loc[500]
-    assert at.loc["error_ratio", "value"] == pytest.approx(ratio["ratio"])
+    ratio = analysis.comparison.table("error_ratio").set_index("size").loc[500]
+    assert at.loc["error_ratio", "value"] == pytest.approx(ratio["mean"])
     assert at.loc["test_acc", "count"] == 3
-    times = multipliers(analysis)
+    times = analysis.multipliers
     assert list(times.columns)[:5] == ["reference", "model", "protocol", "control", "size"]
     assert len(times[(times["model"] == "vit") & (times["control"] == "none")]) == 12
 
 
 def test_one_model_has_no_pairs() -> None:
     analysis = analysed([row("vit", 20, 0, 0.5)])
-    assert tidy_pairs(analysis).empty
-    assert multipliers(analysis).empty
+    assert analysis.pairs.empty
+    assert analysis.multipliers.empty
 
 
 def test_in_short_has_both_ends_and_the_change() -> None:

@@ -21,7 +21,7 @@ from vision_attn.report import write
 from vision_attn.report.analysis import analyse
 from vision_attn.report.tables import markdown
 from vision_attn.report.write import report
-from vision_attn.study.cells import key_start
+from vision_attn.study.keys import key_start
 from vision_attn.study.results import read, read_results, summarise
 
 FILES = {

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from torch.testing import assert_close
 
-from vision_attn.stats.paired import changes, differences, error_ratio, protocol_split
+from vision_attn.stats.paired import RATIO, changes, differences, paired, protocol_split
 
 T1, T2 = 12.706204736432095, 4.302652729696142
 """Student's t at 97.5 % for 1 and 2 degrees of freedom, from printed tables."""
@@ -18,6 +18,18 @@ def runs(*rows: tuple[str, int, int, int, float, bool]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def apart(
+    table: pd.DataFrame, model: str, reference: str, measure: str = "test_acc"
+) -> pd.DataFrame:
+    """`model - reference`, a row a size; of `RATIO` the error of the model over the reference's."""
+    got = differences(paired(table, reference, [measure]))
+    return got[got["model"] == model].drop(columns=["model", "measure"]).reset_index(drop=True)
+
+
+def error_ratio(table: pd.DataFrame, reference: str, model: str) -> pd.DataFrame:
+    return apart(table, model, reference, RATIO)
+
+
 def test_differences_are_paired_by_draw() -> None:
     table = runs(
         ("cnn", 20, 0, 0, 0.9, True),
@@ -27,11 +39,11 @@ def test_differences_are_paired_by_draw() -> None:
         ("vit", 20, 0, 0, 0.7, True),
         ("vit", 20, 1, 0, 0.4, True),
     )
-    (row,) = differences(table, "cnn", "vit", "test_acc").to_dict("records")
+    (row,) = apart(table, "cnn", "vit").to_dict("records")
     half = T2 * (0.01 / 3) ** 0.5  # of 0.2, 0.1 and 0.3
     want: dict[str, Any] = {"size": 20, "count": 3, "mean": 0.2, "low": 0.2 - half}
     assert_close(row, want | {"high": 0.2 + half, "fitted": 1.0})
-    (back,) = differences(table, "vit", "cnn", "test_acc").to_dict("records")
+    (back,) = apart(table, "vit", "cnn").to_dict("records")
     assert_close(back["mean"], -0.2)
 
 
@@ -44,7 +56,7 @@ def test_a_pair_needs_both() -> None:
         ("vit", 99, 0, 0, 0.9, True),
         ("vit", 50, 1, 0, 0.9, True),
     )
-    got = differences(table, "cnn", "vit", "test_acc")
+    got = apart(table, "cnn", "vit")
     assert got["size"].tolist() == [20]
     assert got["count"].tolist() == [1]
     assert_close(got["mean"].tolist(), [0.3])
@@ -53,17 +65,15 @@ def test_a_pair_needs_both() -> None:
 
 def test_differences_of_models_that_never_met() -> None:
     table = runs(("cnn", 20, 0, 0, 0.9, True))
-    got = differences(table, "cnn", "vit", "test_acc")
+    got = apart(table, "cnn", "vit")
     assert got.columns.tolist() == ["size", "count", "mean", "low", "high", "fitted"]
     assert got.empty
-    assert error_ratio(table, "cnn", "vit").columns.tolist() == [
-        "size", "count", "ratio", "low", "high",
-    ]  # fmt: skip
+    assert error_ratio(table, "cnn", "vit").empty
     split = protocol_split(table, table, "cnn", "vit")
     assert split.columns[:4].tolist() == ["size", "count", "total", "total_low"]
     assert split.empty
-    assert changes(table, "cnn", "vit", 20, 50).empty
-    assert differences(table[:0], "cnn", "vit").empty
+    assert changes(paired(table, "vit")).empty
+    assert apart(table[:0], "cnn", "vit").empty
 
 
 def test_pairs_share_the_seed_too() -> None:
@@ -74,7 +84,7 @@ def test_pairs_share_the_seed_too() -> None:
         ("vit", 20, 0, 0, 0.7, False),
         ("vit", 20, 0, 2, 0.2, True),
     )
-    (row,) = differences(table, "cnn", "vit").to_dict("records")
+    (row,) = apart(table, "cnn", "vit").to_dict("records")
     assert_close((row["mean"], row["fitted"]), (0.2, 0.5))
 
 
@@ -85,20 +95,20 @@ def test_error_ratio_is_a_geometric_mean_of_pairs() -> None:
     )
     (row,) = error_ratio(table, "cnn", "vit").to_dict("records")
     half = T2 * np.log(2) * 0.5 / 3**0.5  # of 1, 0 and 1/2 times log 2
-    want = {"size": 20, "count": 3, "ratio": 2**0.5}
+    want: dict[str, Any] = {"size": 20, "count": 3, "mean": 2**0.5, "fitted": 1.0}
     want |= {"low": 2**0.5 / np.exp(half), "high": 2**0.5 * np.exp(half)}
     assert_close(row, want)
     (back,) = error_ratio(table, "vit", "cnn").to_dict("records")
-    assert_close((back["ratio"], back["high"]), (2**-0.5, 1 / row["low"]))
+    assert_close((back["mean"], back["high"]), (2**-0.5, 1 / row["low"]))
 
 
 def test_parallel_lines_have_one_ratio_while_points_shrink() -> None:
     error = {(m, n): k * n**-0.5 for m, k in (("cnn", 3.0), ("vit", 4.5)) for n in (50, 100, 400)}
     table = runs(*((m, n, d, 0, 1 - e, True) for (m, n), e in error.items() for d in (0, 1)))
     ratio = error_ratio(table, "cnn", "vit")
-    for column in ("ratio", "low", "high"):
+    for column in ("mean", "low", "high"):
         assert_close(ratio[column].tolist(), [1.5] * 3)
-    points = differences(table, "cnn", "vit")["mean"].tolist()
+    points = apart(table, "cnn", "vit")["mean"].tolist()
     assert_close(points, [1.5 * n**-0.5 for n in (50, 100, 400)])
 
 
@@ -109,7 +119,7 @@ def test_a_run_without_errors_has_no_ratio() -> None:
     )
     (row,) = error_ratio(table, "cnn", "vit").to_dict("records")
     assert row["count"] == 2
-    assert np.isnan([row["ratio"], row["low"], row["high"]]).all()
+    assert np.isnan([row["mean"], row["low"], row["high"]]).all()
 
 
 def test_a_seed_without_errors_leaves_its_draw_without_a_ratio() -> None:
@@ -124,7 +134,7 @@ def test_a_seed_without_errors_leaves_its_draw_without_a_ratio() -> None:
     ]  # fmt: skip
     (row,) = error_ratio(runs(*rows), "cnn", "vit").to_dict("records")
     assert row["count"] == 2
-    assert np.isnan([row["ratio"], row["low"], row["high"]]).all()
+    assert np.isnan([row["mean"], row["low"], row["high"]]).all()
 
 
 def test_protocol_split_adds_up() -> None:
@@ -166,10 +176,12 @@ def test_changes_of_a_difference_between_two_sizes() -> None:
         for (m, n), draws in error.items()
         for (draw, seed), e in draws.items()
     ))  # fmt: skip
-    got = changes(table, "cnn", "vit", 20, 50)
-    assert got.index.tolist() == [0, 1]
-    assert_close(got["points"].tolist(), [-0.05, 0.2])  # of 0.1 and -0.2, and 0.2
+    got = changes(paired(table, "vit", ["test_acc", RATIO])).set_index("measure")
+    assert got["count"].tolist() == [2, 1]
+    half = T1 * 0.125  # of -0.05, which is the mean of 0.1 and -0.2, and 0.2
+    ends = got.loc["test_acc", ["mean", "low", "high"]].tolist()
+    assert_close(ends, [0.075, 0.075 - half, 0.075 + half])
     want = (np.log(3 / 1.25) + np.log(1 / 2)) / 2
-    assert_close(got["log_ratio"].tolist(), [want, np.nan], equal_nan=True)
-    back = changes(table, "vit", "cnn", 20, 50)
-    assert_close(back["points"].tolist(), [0.05, -0.2])
+    assert_close(-got.loc[RATIO, "mean"], want)
+    back = changes(paired(table, "cnn"))
+    assert_close(back["mean"].tolist(), [-0.075])

@@ -53,7 +53,10 @@ def test_case_fh_1_args_and_sizes_follow_a_folder() -> None:
     study, line = follow_images(Study(models=models), photos(64))
     assert study.args == {"vit": {"patch_size": 8, **WIDTH}, "near": {"patch_size": 8}}
     assert study.sizes == [20, 50, 100, 200, "all"]
-    assert line == "64 x 64 pixels: patch_size 8, 64 tokens; sizes 20, 50, 100, 200, all"
+    assert line == (
+        "64 x 64 pixels: patch_size 8, 64 tokens; sizes 20, 50, 100, 200, all; batch_size 32"
+    )
+    assert study.batch_size == 32
     assert (study.data.name, study.data.label) == ("folder", "pets")
     assert follow_images(study, photos(64)) == (study, None)
     cells = plan(Study(draws=2), photos(32)).cells
@@ -71,8 +74,15 @@ def test_case_fh_1_sizes_are_balanced_in_every_draw_and_not_nearly_all() -> None
     assert follow_images(Study(), photos(32, n=19))[0].sizes == ["all"]
 
 
+def test_case_fh_1_photos_by_default_take_minutes() -> None:
+    cells = plan(Study(), photos(64, n=235, classes=4)).cells
+    images = [c.config.steps * min(c.config.batch_size, c.config.size or 0) for c in cells]
+    flops = sum(3 * n * c.arm.cost.flops for n, c in zip(images, cells, strict=True))
+    assert flops < 1e14  # a core does 7e10 a second
+
+
 def test_case_fh_1_what_is_given_wins() -> None:
-    given = Study(args={"vit": {"embed_dim": 24}}, sizes=[30])
+    given = Study(args={"vit": {"embed_dim": 24}}, sizes=[30], batch_size=48)
     study, line = follow_images(given, photos(64))
     assert (study.args, study.sizes, line) == (given.args, [30], None)
 
@@ -81,6 +91,7 @@ def test_case_fh_1_digits_keep_their_own() -> None:
     study, line = follow_images(Study(), load(DataConfig()))
     assert study.args == {"vit": {"patch_size": 2, **WIDTH}}
     assert study.sizes == [20, 50, 100, 200, 400, "all"]
+    assert study.batch_size == 64
     assert line is None
 
 
@@ -148,8 +159,7 @@ def test_case_fh_8_the_label_stands_in_study_yaml_and_may_change(tmp_path: Path)
     source = photos()
     study, _ = follow_images(Study(models=["linear"], draws=1, sizes=[20]), source)
     store = Store(tmp_path / "out")
-    with store.open(plan(study, source)):
-        pass
+    store.open(plan(study, source))
     assert "label: pets" in (tmp_path / "out/study.yaml").read_text(encoding="utf-8")
     other = replace(source, label="cats and dogs")
     store.check(plan(study, other))

@@ -19,11 +19,12 @@ from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, write_text
-from vision_attn.study.cells import Cell, Plan, key_start, plan
+from vision_attn.study.cells import Cell, Plan, plan
 from vision_attn.study.config import Budget, Study
-from vision_attn.study.result import Result
+from vision_attn.study.keys import key_start
+from vision_attn.study.result import COLUMNS, Result
 from vision_attn.study.results import read_results
-from vision_attn.study.store import COLUMNS, Store
+from vision_attn.study.store import Store
 from vision_attn.training.optim import OptimConfig
 
 DESIGN = (
@@ -55,9 +56,9 @@ def made(source: Source) -> Plan:
 def store(tmp_path: Path, made: Plan) -> Store:
     """A study's directory with its ViT done and its CNN failed."""
     store = Store(tmp_path / "out")
-    with store.open(made):
-        for cell, result in zip(made.cells, (OK, FAILED), strict=True):
-            keep(store, cell, result)
+    store.open(made)
+    for cell, result in zip(made.cells, (OK, FAILED), strict=True):
+        keep(store, cell, result)
     return store
 
 
@@ -181,8 +182,8 @@ def test_a_crash_before_the_rename_leaves_no_cell(
             keep(store, cell, OK)
     assert not store.done(cell)
     assert [r["model"] for r in store.rows()] == ["vit"]
-    with store.open(made):
-        assert [p.name for p in store.cells.iterdir()] == [made.cells[0].key]
+    store.open(made)
+    assert [p.name for p in store.cells.iterdir()] == [made.cells[0].key]
 
 
 def test_a_file_is_replaced_or_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +220,8 @@ def test_another_configuration_is_refused(
 ) -> None:
     before = tree(store.root)
     other = replace(STUDY, **change)
-    with pytest.raises(UserError, match=names), store.open(plan(other, source)):
-        pytest.fail("opened")
+    with pytest.raises(UserError, match=names):
+        store.open(plan(other, source))
     assert tree(store.root) == before
 
 
@@ -256,8 +257,7 @@ def test_other_images_are_refused(
 def test_a_study_may_grow(store: Store, source: Source, change: dict[str, Any]) -> None:
     more = replace(STUDY, **change)
     before = tree(store.cells)
-    with store.open(plan(more, source)):
-        pass
+    store.open(plan(more, source))
     assert tree(store.cells) == before
     held = yaml.safe_load((store.root / "study.yaml").read_text())
     assert held["args"]["vit"] == VIT
@@ -269,8 +269,7 @@ def started(store: Store, source: Source, *changes: dict[str, Any]) -> list[dict
     """The starts that study.yaml keeps after these."""
     for change in changes:
         study = replace(STUDY, **change)
-        with store.open(plan(study, source)):
-            pass
+        store.open(plan(study, source))
     return yaml.safe_load((store.root / "study.yaml").read_text())["starts"]
 
 
@@ -309,8 +308,7 @@ def test_an_earlier_study_yaml_goes_on(store: Store, source: Source) -> None:
 
 def test_arguments_of_a_model_left_out_still_bind(store: Store, source: Source) -> None:
     less = replace(STUDY, models=["cnn"])
-    with store.open(plan(less, source)):
-        pass
+    store.open(plan(less, source))
     other = replace(STUDY, models=["vit"], args={"vit": VIT | {"depth": 2}})
     with pytest.raises(UserError, match="holds vit with"):
         store.check(plan(other, source))
@@ -351,14 +349,14 @@ def test_something_else_is_left_alone(tmp_path: Path, made: Plan, kind: str, mes
     root = tmp_path / "out"
     something_else(root, kind)
     before = tree(root)
-    with pytest.raises(UserError, match=message), Store(root).open(made):
-        pytest.fail("opened")
+    with pytest.raises(UserError, match=message):
+        Store(root).open(made)
     assert tree(root) == before
 
 
 def test_an_empty_directory_will_do(tmp_path: Path, made: Plan) -> None:
-    with Store(tmp_path).open(made):
-        assert (tmp_path / "study.yaml").is_file()
+    Store(tmp_path).open(made)
+    assert (tmp_path / "study.yaml").is_file()
 
 
 HOLD = """
@@ -370,29 +368,29 @@ with FileLock(sys.argv[1], timeout=0):
 """
 
 
-def test_a_second_process_is_refused(store: Store, made: Plan) -> None:
-    before = tree(store.cells)
+def test_a_cell_belongs_to_one_process_at_a_time(store: Store, made: Plan) -> None:
+    key, other_key = (c.key for c in made.cells)
+    (store.cells / f".tmp-{key}").mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(store.root / ".lock")],
+        [sys.executable, "-c", HOLD, str(store.cells / f".lock-{key}")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match="another process is working"):
-            store.open(made).__enter__()
-        assert tree(store.cells) == before
+        store.open(made)  # a second study process may begin
+        assert (store.cells / f".tmp-{key}").is_dir()  # and leaves the other's files alone
+        assert store.claim(key) is None
+        free = store.claim(other_key)
+        assert free is not None
+        free.release()
         other.communicate("")
-    with store.open(made):
-        pass
-
-
-def test_the_lock_ends_with_an_error(store: Store, made: Plan) -> None:
-    with pytest.raises(ZeroDivisionError), store.open(made):
-        raise ZeroDivisionError
-    with store.open(made):
-        pass
+    claim = store.claim(key)
+    assert claim is not None
+    claim.release()
+    store.open(made)
+    assert not [p.name for p in store.cells.iterdir() if p.name.startswith(".")]
 
 
 @pytest.mark.parametrize(
@@ -465,11 +463,11 @@ def test_case_65_two_labels_never_share_a_cell(tmp_path: Path, source: Source) -
     names = [c.key for c in made.cells]
     assert len({n.casefold() for n in names}) == len(LABELS)
     assert not [n for n in names if "/" in n or n.startswith(".") or len(n.encode()) > 200]
-    with store.open(made):
-        for cell in made.cells:
-            keep(store, cell, OK)
-        assert all(store.done(c) for c in made.cells)
-        rows = store.write_results()
+    store.open(made)
+    for cell in made.cells:
+        keep(store, cell, OK)
+    assert all(store.done(c) for c in made.cells)
+    rows = store.write_results()
     assert sorted(r["model"] for r in rows) == sorted(LABELS)
     assert sorted(read_results(store.root)["model"]) == sorted(LABELS)
 
@@ -503,8 +501,7 @@ def test_case_65_labels_that_differ_in_case_alone_are_refused(
     with pytest.raises(UserError, match="differ only in the case of letters"):
         Store(tmp_path / "both").check(plan(both, source))
     store = Store(tmp_path / "out")
-    with store.open(plan(one, source)):
-        pass
+    store.open(plan(one, source))
     with pytest.raises(UserError, match="differ only in the case of letters"):
         store.check(plan(other, source))
     store.check(plan(one, source))

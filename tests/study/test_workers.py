@@ -19,6 +19,7 @@ import yaml
 from vision_attn.cli import main
 from vision_attn.data.sources import DataConfig, load
 from vision_attn.study import execute, workers
+from vision_attn.study.store import Store
 from vision_attn.study.workers import Images, Job, Worker
 
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
@@ -194,25 +195,27 @@ def test_case_76_images_lie_in_a_file_where_shared_memory_is_short(
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", no_room)
     source = load(DataConfig())
-    with execute._shared(source, tmp_path) as images:
+    store = Store(tmp_path)
+    store.cells.mkdir()
+    with execute._shared(source, store) as images:
         assert sorted(images.files) == ["test_images", "train_images"]
         assert images.source.train_images.shape == (0, 1, 1, 1)  # type: ignore[union-attr]
         mapped = images.load()
         for name in images.files:
             torch.testing.assert_close(getattr(mapped, name), getattr(source, name), rtol=0, atol=0)
         assert mapped.img_size == (8, 8)
-    assert list(tmp_path.iterdir()) == []
+    assert list(store.cells.iterdir()) == []
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(
         ValueError, match=r"fit neither into shared memory.*nor into .*data\.memory_mb"
     ):
-        execute._shared(source, tmp_path).__enter__()
+        execute._shared(source, store).__enter__()
 
 
 def test_case_76_a_failed_cell_keeps_no_weights(tmp_path: Path) -> None:
     (tmp_path / "last.ckpt").write_bytes(b"half")
     job: Any = (0, None, tmp_path, {})
-    outcome = workers._work(job, load(DataConfig()), [0])
+    outcome = workers.work(job, load(DataConfig()), [0])
     assert outcome["status"] == "failed"
     assert outcome["error"].startswith("AttributeError: ")
     assert [p.name for p in tmp_path.iterdir()] == ["error.txt"]

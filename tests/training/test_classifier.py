@@ -9,16 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
+from shared import TINY_VIT, quiet, two_classes
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
-from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.module import ImageData
-from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.models.registry import create_model
 from vision_attn.training.classifier import Classifier
@@ -27,60 +26,11 @@ from vision_attn.training.optim import OptimConfig
 # Lightning's advice on worker counts and log intervals
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
-TINY: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
 DIGITS: dict[str, Any] = {"img_size": (8, 8), "in_chans": 1, "num_classes": 10}
-
-
-def trainer(root: Path, **more: Any) -> L.Trainer:
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    more = {"enable_model_summary": False, "num_sanity_val_steps": 0, **quiet, **more}
-    return L.Trainer(default_root_dir=root, accelerator="cpu", devices=1, **more)
-
-
-def two_classes(n: int) -> Source:
-    """n training and 6 test images of 5 x 7 pixels, two classes in turn."""
-    make = torch.Generator().manual_seed(3)
-    images = torch.randint(0, 256, (n + 6, 1, 5, 7), generator=make, dtype=torch.uint8)
-    labels = np.arange(n + 6) % 2
-    return Source(
-        "two", ("a", "b"), False, images[:n], labels[:n], images[n:], labels[n:], "two-print"
-    )
 
 
 def loader(*batches: tuple[Tensor, Tensor]) -> DataLoader[Any]:
     return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
-
-
-class Rates(Callback):
-    """Learning rate of each group at the time of each update."""
-
-    def __init__(self) -> None:
-        self.seen: list[list[float]] = []
-
-    def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: Any) -> None:
-        self.seen.append([g["lr"] for g in optimizer.param_groups])
-
-
-class Interrupt(Callback):
-    """Ends training after an epoch, as a crash would, the trainer's aim unchanged."""
-
-    def __init__(self, epoch: int, path: Path) -> None:
-        self.epoch, self.path = epoch, path
-
-    def on_train_epoch_end(self, trainer: L.Trainer, module: Any) -> None:
-        if trainer.current_epoch + 1 == self.epoch:
-            trainer.should_stop = True
-
-    def on_train_end(self, trainer: L.Trainer, module: Any) -> None:
-        trainer.save_checkpoint(self.path)
-
-
-class Epochs(Callback):
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-
-    def on_train_epoch_start(self, trainer: L.Trainer, module: Any) -> None:
-        self.seen.append(trainer.current_epoch)
 
 
 def decays(model: nn.Module, groups: list[dict[str, Any]]) -> dict[str, float]:
@@ -100,7 +50,7 @@ def decays(model: nn.Module, groups: list[dict[str, Any]]) -> dict[str, float]:
     [
         (
             "vit",
-            {**TINY, "global_pool": "token", "qk_norm": True, "init_values": 0.1},
+            {**TINY_VIT, "global_pool": "token", "qk_norm": True, "init_values": 0.1},
             {"positions.pos_embed", "cls_token", "blocks.0.ls1.gamma", "blocks.0.ls2.gamma"},
         ),
         ("cnn", {"widths": [3, 5]}, set()),
@@ -118,46 +68,6 @@ def test_only_matrices_and_kernels_decay(name: str, args: dict[str, Any], none: 
         free = key in none or "norm" in key or key.endswith("bias") or parameters[key].ndim == 1
         assert decay == (0.0 if free else 0.7), key
     assert sum(d == 0.7 for d in got.values()) >= 3
-
-
-def expected_rates(steps: int, warmup: float, lr: float) -> list[float]:
-    """A straight line from lr / (w + 1) over w updates, then the cosine of all the updates."""
-    w = min(round(steps * warmup), steps - 1)
-    low = lr / (w + 1)
-    return [
-        low + t * (lr - low) / w if t < w else lr * (1 + math.cos(math.pi * t / steps)) / 2
-        for t in range(steps)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("size", "accumulate", "steps"),
-    [(20, 1, 2), (53, 1, 8), (211, 1, 32), (211, 3, 12)],
-)
-def test_rate_follows_the_updates(tmp_path: Path, size: int, accumulate: int, steps: int) -> None:
-    rates, lr = Rates(), 0.013
-    module = Classifier("cnn", {"widths": [2]}, lr=lr, warmup=0.25, **DIGITS)
-    fit = trainer(
-        tmp_path, max_epochs=2, callbacks=[rates], accumulate_grad_batches=accumulate,
-        limit_val_batches=0,
-    )  # fmt: skip
-    fit.fit(module, datamodule=ImageData("digits", size=size, batch_size=13))
-    assert len(rates.seen) == fit.global_step == steps
-    one = [r[0] for r in rates.seen]
-    assert all(set(r) == {r[0]} for r in rates.seen)
-    assert_close(one, expected_rates(steps, 0.25, lr))
-    top = round(steps * 0.25)
-    assert one[:top] == sorted(one[:top])
-    assert one[top:] == sorted(one[top:], reverse=True)
-    assert one[-1] < lr * 2.5 / steps**2
-    optimizer: Any = fit.optimizers[0]
-    assert [g["lr"] for g in optimizer.param_groups] == [0.0, 0.0]
-
-
-def test_no_end_of_training_is_an_error(tmp_path: Path) -> None:
-    module = Classifier("cnn", {"widths": [2]}, **DIGITS)
-    with pytest.raises(UserError, match="max_steps"):
-        trainer(tmp_path, max_epochs=-1).fit(module, datamodule=ImageData("digits", size=20))
 
 
 @pytest.mark.parametrize("key", ["lr", "weight_decay", "warmup", "label_smoothing"])
@@ -189,7 +99,7 @@ def test_accuracy_is_overall_and_loss_is_the_mean_over_images(tmp_path: Path) ->
     batches = loader((images[:7], labels[:7]), (images[7:], labels[7:]))
     right = math.log(1 + math.exp(-2))
     wrong = math.log(1 + math.exp(2))
-    for part, run in (("test", trainer(tmp_path).test), ("val", trainer(tmp_path).validate)):
+    for part, run in (("test", quiet(tmp_path).test), ("val", quiet(tmp_path).validate)):
         (got,) = run(module, dataloaders=batches, verbose=False)
         want = {f"{part}_acc": 0.9, f"{part}_loss": (9 * right + wrong) / 10}
         assert got.keys() == want.keys()
@@ -224,7 +134,7 @@ def test_smoothing_is_of_training_only(tmp_path: Path) -> None:
     torch.manual_seed(5)
     module = Classifier("cnn", {"widths": [3]}, label_smoothing=0.3, **DIGITS).eval()
     x, y = torch.randn(7, 1, 8, 8), torch.randint(0, 10, (7,))
-    (got,) = trainer(tmp_path).test(module, dataloaders=loader((x, y)), verbose=False)
+    (got,) = quiet(tmp_path).test(module, dataloaders=loader((x, y)), verbose=False)
     want = loss_by_hand(module(x).detach(), nn.functional.one_hot(y, 10), 0.0)
     assert_close(got["test_loss"], want, rtol=1e-5, atol=0)
 
@@ -248,12 +158,12 @@ def plain_types(value: Any) -> bool:
     return value is None or type(value) in (int, float, str, bool)
 
 
-@pytest.mark.parametrize(("name", "args"), [("vit", TINY), ("cnn", {"widths": [3, 5]})])
+@pytest.mark.parametrize(("name", "args"), [("vit", TINY_VIT), ("cnn", {"widths": [3, 5]})])
 def test_checkpoint_gives_the_same_logits(tmp_path: Path, name: str, args: Any) -> None:
     data = ImageData("digits", size=20, batch_size=7)
     shape = {"img_size": data.img_size, "in_chans": data.in_chans, "num_classes": 10}
     module = Classifier(name, args, lr=0.02, **shape)
-    fit = trainer(tmp_path, max_epochs=2)
+    fit = quiet(tmp_path, max_epochs=2)
     fit.fit(module, datamodule=data)
     fit.save_checkpoint(tmp_path / "last.ckpt")
     saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
@@ -265,71 +175,11 @@ def test_checkpoint_gives_the_same_logits(tmp_path: Path, name: str, args: Any) 
         assert torch.equal(again.eval()(x), module.eval()(x))
 
 
-def start(root: Path, epochs: int, *callbacks: Callback, ckpt: Path | None = None) -> Classifier:
-    """Train a tiny ViT on 47 digits, shifted at random."""
-    L.seed_everything(11, verbose=False)
-    data = ImageData("digits", size=47, batch_size=13, seed=3, augment=AugmentConfig(pad=1))
-    module = Classifier("vit", TINY, lr=0.01, **DIGITS)
-    fit = trainer(root, max_epochs=epochs, callbacks=list(callbacks), limit_val_batches=0)
-    fit.fit(module, datamodule=data, ckpt_path=ckpt, weights_only=True)
-    return module
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Classifier, list[float]]:
-    """Four epochs without a stop, and their rates."""
-    rates = Rates()
-    module = start(tmp_path_factory.mktemp("whole"), 4, rates)
-    return module, [r[0] for r in rates.seen]
-
-
-def test_stopped_and_resumed_is_the_same_run(
-    tmp_path: Path, whole: tuple[Classifier, list[float]]
-) -> None:
-    rates, epochs = Rates(), Epochs()
-    half = start(tmp_path, 4, Interrupt(2, tmp_path / "half.ckpt"))
-    resumed = start(tmp_path, 4, rates, epochs, ckpt=tmp_path / "half.ckpt")
-    assert epochs.seen == [2, 3]
-    assert [r[0] for r in rates.seen] == whole[1][6:]
-    for name, value in whole[0].state_dict().items():
-        assert torch.equal(resumed.state_dict()[name], value), name
-    weight = "model.head.weight"
-    assert not torch.equal(half.state_dict()[weight], resumed.state_dict()[weight])
-
-
-def test_finished_run_goes_on_for_the_epochs_that_are_new(
-    tmp_path: Path, whole: tuple[Classifier, list[float]]
-) -> None:
-    path = tmp_path / "two.ckpt"
-    start(tmp_path, 2, Interrupt(2, path))
-    rates, epochs = Rates(), Epochs()
-    start(tmp_path, 4, rates, epochs, ckpt=path)
-    assert epochs.seen == [2, 3]
-    assert_close([r[0] for r in rates.seen], whole[1][6:])
-
-
-def test_finished_run_started_again_trains_nothing(tmp_path: Path) -> None:
-    path, epochs, save = tmp_path / "two.ckpt", Epochs(), ModelCheckpoint(tmp_path / "again")
-    done = start(tmp_path, 2, Interrupt(2, path))
-    L.seed_everything(12, verbose=False)
-    module = Classifier("vit", TINY, lr=0.01, **DIGITS)
-    fit = trainer(
-        tmp_path, max_epochs=2, callbacks=[epochs, save], enable_checkpointing=True,
-        logger=CSVLogger(tmp_path, name="", version="log"),
-    )  # fmt: skip
-    fit.fit(module, datamodule=ImageData("digits", size=47, batch_size=13), ckpt_path=path)
-    assert epochs.seen == []
-    assert not (tmp_path / "log" / "metrics.csv").exists()
-    assert not list(tmp_path.glob("again/*"))
-    for name, value in done.state_dict().items():
-        assert torch.equal(module.state_dict()[name], value), name
-
-
 def test_train_loss_every_epoch_for_four_images(tmp_path: Path) -> None:
     data = ImageData(source=two_classes(11), size=4, batch_size=2, val_fraction=0.3)
     module = Classifier("cnn", {"widths": [3]}, img_size=(5, 7), in_chans=1, num_classes=2)
     logger = CSVLogger(tmp_path, name="", version="")
-    fit = trainer(tmp_path, max_epochs=3, logger=logger)
+    fit = quiet(tmp_path, max_epochs=3, logger=logger)
     fit.fit(module, datamodule=data)
     rows = pd.read_csv(tmp_path / "metrics.csv")
     for column in ("train_loss", "val_loss", "val_acc"):
@@ -347,7 +197,7 @@ def test_logged_train_loss_is_the_mean_over_the_epoch(tmp_path: Path) -> None:
             seen.append((float(outputs["loss"]), len(batch[0])))
 
     module = Classifier("cnn", {"widths": [3]}, **DIGITS)
-    fit = trainer(tmp_path, max_epochs=1, callbacks=[Watch()])
+    fit = quiet(tmp_path, max_epochs=1, callbacks=[Watch()])
     fit.fit(module, datamodule=ImageData("digits", size=53, batch_size=17))
     want = sum(loss * n for loss, n in seen) / sum(n for _, n in seen)
     assert len(seen) == 3
@@ -356,15 +206,15 @@ def test_logged_train_loss_is_the_mean_over_the_epoch(tmp_path: Path) -> None:
 
 def test_batch_norm_trains_when_one_image_is_left_over(tmp_path: Path) -> None:
     module = Classifier("cnn", {"widths": [3, 5, 7]}, **DIGITS)
-    fit = trainer(tmp_path, max_epochs=1)
+    fit = quiet(tmp_path, max_epochs=1)
     fit.fit(module, datamodule=ImageData("digits", size=33, batch_size=32))
     assert math.isfinite(fit.callback_metrics["train_loss"].item())
 
 
 def test_prediction_is_the_softmax_of_the_model() -> None:
     torch.manual_seed(1)
-    module = Classifier("vit", TINY, **DIGITS).eval()
-    model = create_model("vit", args=TINY, **DIGITS).eval()
+    module = Classifier("vit", TINY_VIT, **DIGITS).eval()
+    model = create_model("vit", args=TINY_VIT, **DIGITS).eval()
     model.load_state_dict(module.model.state_dict())
     x = torch.randn(5, 1, 8, 8)
     z = model(x).double()
@@ -380,7 +230,7 @@ def test_prediction_is_the_softmax_of_the_model() -> None:
 def test_timm_learns_the_statistics_of_the_images_from_the_model(name: str, tmp_path: Path) -> None:
     data = ImageData("", source=two_classes(20))
     module = Classifier(name, img_size=(5, 7), in_chans=1, num_classes=2)
-    fit = trainer(tmp_path, max_steps=1)
+    fit = quiet(tmp_path, max_steps=1)
     fit.fit(module, data)
     fit.save_checkpoint(tmp_path / "m.ckpt")
     again = Classifier.load_from_checkpoint(tmp_path / "m.ckpt")

@@ -6,6 +6,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from shared import quiet
 from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
@@ -18,13 +19,6 @@ from vision_attn.training.set_loss import Targets, set_loss
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
 
 TINY: dict[str, Any] = {"embed_dim": 12, "depth": 2, "dec_depth": 3, "num_heads": 3}
-
-
-def quiet(**more: Any) -> L.Trainer:
-    return L.Trainer(
-        accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, **more,
-    )  # fmt: skip
 
 
 class Fixed(torch.nn.Module):

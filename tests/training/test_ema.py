@@ -17,8 +17,8 @@ from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
+from vision_attn.training.base import WeightEMA, average
 from vision_attn.training.classifier import Classifier
-from vision_attn.training.ema import WeightEMA, average
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.run import RunConfig, run
 
@@ -237,7 +237,7 @@ def test_fit_and_test_by_the_command_line(
         "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false",
     ]  # fmt: skip
     assert main(["fit", *words, "--trainer.max_epochs=2"]) == 0
-    (path,) = tmp_path.rglob("*.ckpt")
+    (path,) = tmp_path.rglob("last.ckpt")
     saved = torch.load(path, weights_only=True)
     weight = "model.head.weight"
     assert not torch.equal(saved["state_dict"][weight], saved["current_model_state"][weight])

@@ -104,6 +104,7 @@ def test_what_the_result_says(source: Source, first: tuple[dict[str, Any], Path]
     assert set(result) == {
         "steps", "epochs", "train_acc", "val_acc", "test_acc", "train_loss", "val_loss",
         "test_loss", "gap", "seconds", "images_per_second", "size", "subset",
+        "best_step", "best_val_loss", "best_test_acc", "best_test_loss",
     }  # fmt: skip
     assert {type(v) for v in result.values()} == {int, float, str}
     assert (result["steps"], result["size"]) == (40, 37)
@@ -124,9 +125,24 @@ def test_log_has_every_row(first: tuple[dict[str, Any], Path]) -> None:
 
 
 def test_files(source: Source, first: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
-    assert sorted(p.name for p in first[1].iterdir()) == ["last.ckpt", "metrics.csv"]
+    assert sorted(p.name for p in first[1].iterdir()) == ["last.ckpt", "metrics.csv", "test.npz"]
     run(replace(CONFIG, steps=2, select="best"), source, tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["metrics.csv"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["metrics.csv", "test.npz"]
+
+
+def test_logits_of_test_images_are_stored(
+    source: Source, first: tuple[dict[str, Any], Path]
+) -> None:
+    with np.load(first[1] / "test.npz") as stored:
+        logits, labels, correct = (stored[name] for name in ("logits", "labels", "correct"))
+    assert (logits.dtype, logits.shape) == (np.float16, (599, len(source.classes)))
+    assert (labels == np.asarray(source.test_labels)).all()
+    assert_close(float(correct.mean()), first[0]["test_acc"], rtol=1e-6, atol=0)
+    assert (logits.argmax(1) == labels).mean() == pytest.approx(correct.mean(), abs=0.01)
+    loss = torch.nn.functional.cross_entropy(
+        torch.from_numpy(logits).float(), torch.from_numpy(labels)
+    )
+    assert_close(loss.item(), first[0]["test_loss"], rtol=1e-3, atol=0)
 
 
 def test_best_measures_the_weights_of_the_lowest_validation_loss(
@@ -140,6 +156,11 @@ def test_best_measures_the_weights_of_the_lowest_validation_loss(
     assert min(losses) < losses[-1]
     assert_close(best["val_loss"], min(losses), rtol=1e-6, atol=0)
     assert_close(last["val_loss"], losses[-1], rtol=1e-6, atol=0)
+    assert_close(last["best_val_loss"], min(losses), rtol=1e-6, atol=0)
+    assert last["best_step"] == 3 * (losses.index(min(losses)) + 1)
+    assert_close(last["best_test_acc"], best["test_acc"], rtol=0, atol=0)
+    assert_close(last["best_test_loss"], best["test_loss"], rtol=1e-6, atol=0)
+    assert best["best_test_loss"] == best["test_loss"] != last["test_loss"]
     want = measured(tmp_path / "best" / "last.ckpt", source)
     assert_close({k: best[k] for k in want}, want, rtol=1e-5, atol=1e-6)
 

@@ -7,6 +7,7 @@ import lightning as L
 import pytest
 import torch
 import torch.nn.functional as F
+from shared import quiet
 from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
@@ -29,13 +30,6 @@ class Fixed(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.logits
-
-
-def quiet(**more: Any) -> L.Trainer:
-    return L.Trainer(
-        accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, **more,
-    )  # fmt: skip
 
 
 def test_metrics_by_hand() -> None:
@@ -96,7 +90,7 @@ def test_the_configuration_fits_and_tests(
     line = ["--config", CONFIG, *QUICK, "--model.depth", "1", "--data.canvas", "[16, 20]"]
     assert main(["fit", *line]) == 0
     assert "val_iou" in capsys.readouterr().out
-    (saved,) = tmp_path.glob("runs/**/*.ckpt")
+    (saved,) = tmp_path.glob("runs/**/last.ckpt")
     given = torch.load(saved, weights_only=True)["hyper_parameters"]
     assert (given["depth"], tuple(given["img_size"]), given["num_classes"]) == (1, (16, 20), 11)
     assert main(["test", *line, "--ckpt_path", str(saved)]) == 0

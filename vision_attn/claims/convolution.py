@@ -7,14 +7,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from vision_attn.claims.common import (
-    COLOURS,
-    Claim,
-    Settings,
-    Summary,
-    figure,
-    span,
-)
+from vision_attn.claims.common import COLOURS, Claim, Settings, Summary, figure, span
 from vision_attn.claims.models import Models
 from vision_attn.layers.conv import AttentionConv2d
 from vision_attn.stats.intervals import slope

@@ -109,7 +109,8 @@ def _rows(settings: Settings, device: torch.device) -> list[dict[str, Any]]:
         for (name, side), step in steps.items():
             start = clock()
             step()
-            _wait(device)
+            if device.type != "cpu":
+                getattr(torch, device.type).synchronize()
             rows.append(
                 {
                     "layer": name,
@@ -132,11 +133,6 @@ def _step(layer: nn.Module, side: int, device: torch.device) -> Callable[[], Non
         layer(x, *grid).sum().backward()
 
     return run
-
-
-def _wait(device: torch.device) -> None:
-    if device.type != "cpu":
-        getattr(torch, device.type).synchronize()
 
 
 def _words(raw: pd.DataFrame, settings: Settings) -> tuple[list[str], dict[str, Any]]:

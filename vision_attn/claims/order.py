@@ -13,14 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from vision_attn.claims.common import (
-    COLOURS,
-    Claim,
-    Settings,
-    Summary,
-    figure,
-    span,
-)
+from vision_attn.claims.common import COLOURS, Claim, Settings, Summary, figure, span
 from vision_attn.claims.models import WIDTH, Key, Models, reorder_patches
 from vision_attn.errors import UserError
 from vision_attn.models.vit import VisionTransformer
@@ -128,21 +121,16 @@ def _longer(models: Models) -> tuple[dict[str, Any], list[str]]:
 def shift_error(dim: int, length: int, shift: int) -> float:
     """Largest |p(pos) R_k - p(pos + k)| in float64, R_k the rotation of each pair of channels by k.
 
-    `R_k` turns (sin a, cos a) by k times the pair's rate, whatever the position a.
+    `R_k` turns (sin a, cos a) by k times the pair's rate `10000^(-2i/D)`, whatever the position a.
     """
     with _float64():
         p = sincos_1d(torch.arange(length + shift), dim)
-    turn = _rates(dim) * shift
+    turn = shift * 10_000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     sin, cos = p[:length, 0::2], p[:length, 1::2]
     moved = torch.stack(
         (sin * turn.cos() + cos * turn.sin(), cos * turn.cos() - sin * turn.sin()), -1
     ).flatten(1)
     return float((moved - p[shift:]).abs().max())
-
-
-def _rates(dim: int) -> Tensor:
-    """Angle of one step for each pair of channels, `10000^(-2i/D)`: (D/2,), float64."""
-    return 10_000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
 
 
 def _shifts(dim: int) -> Iterator[dict[str, Any]]:
@@ -187,19 +175,13 @@ def _words(
         f" largest change of a logit is at least {least:.1e} in every model."
     )
     acc = 100 * accuracies.pivot(index="seed", columns=["positions", "patches"], values="accuracy")
-    pairs = {
-        "positions, images in order": (("learn", "in order"), ("none", "in order")),
-        "shuffling all images, with positions": (("learn", "shuffled"), ("learn", "in order")),
-        "shuffling all images, without positions": (("none", "shuffled"), ("none", "in order")),
-        "shuffling at test only, with positions": (
-            ("learn", "shuffled at test only"), ("learn", "in order")
-        ),
-        "shuffling at test only, without positions": (
-            ("none", "shuffled at test only"), ("none", "in order")
-        ),
-    }  # fmt: skip
+    pairs = [("positions, images in order", ("learn", "in order"), ("none", "in order"))]
+    for what, order in (("all images", ORDERS[1]), ("at test only", ORDERS[2])):
+        for word, kind in (("with", "learn"), ("without", "none")):
+            name = f"shuffling {what}, {word} positions"
+            pairs.append((name, (kind, order), (kind, "in order")))
     parts = []
-    for name, (first, second) in pairs.items():
+    for name, first, second in pairs:
         change = interval(acc[first] - acc[second])[:3]
         numbers[f"points of accuracy by {name}"] = change
         parts.append(f"{name}: {span(change, 1)}")

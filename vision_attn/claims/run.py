@@ -3,7 +3,7 @@
 import io
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import Any
 import lightning as L
 import pandas as pd
 import torch
-from rich.table import Table
+from rich.markdown import Markdown
 
-from vision_attn.claims.common import Claim, Settings, Summary
+from vision_attn.claims.common import Claim, Settings
 from vision_attn.claims.convolution import measure_conv
 from vision_attn.claims.cost import measure_cost
 from vision_attn.claims.models import Models
@@ -126,38 +126,29 @@ def markdown(claims: Sequence[Claim], about: dict[str, Any]) -> str:
     for claim in claims:
         parts += [f"## {claim.question}\n", *(f"- {a}" for a in claim.answers), ""]
         parts.append(f"![{claim.name}]({claim.name}.png)\n")
-        for table in claim.tables.values():
-            header, rows = _cells(table)
-            lines = [header, ["---"] * len(table.by) + ["---:"] * (len(header) - len(table.by))]
-            parts.append(f"{table.title[0].upper()}{table.title[1:]}:\n")
-            parts += [f"| {' | '.join(line)} |" for line in [*lines, *rows]]
-            parts.append("")
+        parts += _tables(claim)
     return "\n".join(parts)
 
 
 def terminal_view(claim: Claim) -> list[Any]:
     """One claim for a terminal: its tables, then its sentences."""
-    parts: list[Any] = []
+    return [Markdown("\n".join(_tables(claim))), *claim.answers]
+
+
+def _tables(claim: Claim) -> Iterator[str]:
+    """Lines of a claim's tables in Markdown, each value as `mean ± half of the interval`."""
     for table in claim.tables.values():
-        header, rows = _cells(table)
-        view = Table(title=f"{claim.name}: {table.title}")
-        for i, name in enumerate(header):
-            view.add_column(name, justify="left" if i < len(table.by) else "right")
-        for row in rows:
-            view.add_row(*row)
-        parts.append(view)
-    return [*parts, *claim.answers]
-
-
-def _cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
-    """Header and rows, each value as `mean ± half of the interval`."""
-    rows = []
-    for _, row in summary.table().iterrows():
-        cells = [f"{row[name]:g}" if isinstance(row[name], float) else str(row[name])
-                 for name in summary.by]  # fmt: skip
-        for name in summary.values:
-            mean, high = row[f"{name}_mean"], row[f"{name}_high"]
-            half = "" if pd.isna(high) or high == mean else f" ± {float(f'{high - mean:.2g}'):g}"
-            cells.append(f"{float(f'{mean:.4g}'):g}{half}")
-        rows.append([*cells, f"{row['count']:.0f}"])
-    return [*summary.by, *summary.values, "repeats"], rows
+        yield f"{table.title[0].upper()}{table.title[1:]}:\n"
+        rows = [[*table.by, *table.values, "repeats"]]
+        rows.append(["---"] * len(table.by) + ["---:"] * (len(table.values) + 1))
+        for _, row in table.table().iterrows():
+            cells = [f"{row[name]:g}" if isinstance(row[name], float) else str(row[name])
+                     for name in table.by]  # fmt: skip
+            for name in table.values:
+                mean, high = row[f"{name}_mean"], row[f"{name}_high"]
+                exact = pd.isna(high) or high == mean
+                half = "" if exact else f" ± {float(f'{high - mean:.2g}'):g}"
+                cells.append(f"{float(f'{mean:.4g}'):g}{half}")
+            rows.append([*cells, f"{row['count']:.0f}"])
+        yield from (f"| {' | '.join(row)} |" for row in rows)
+        yield ""

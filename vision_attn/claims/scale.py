@@ -8,15 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from vision_attn.claims.common import (
-    COLOURS,
-    Claim,
-    Settings,
-    Summary,
-    error_bars,
-    figure,
-    span,
-)
+from vision_attn.claims.common import COLOURS, Claim, Settings, Summary, error_bars, figure, span
 from vision_attn.claims.models import WIDTH, Key, Models
 from vision_attn.explain.observe import Heads, observe
 from vision_attn.stats.intervals import interval, slope

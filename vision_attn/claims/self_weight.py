@@ -5,15 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from vision_attn.claims.common import (
-    COLOURS,
-    Claim,
-    Settings,
-    Summary,
-    error_bars,
-    figure,
-    span,
-)
+from vision_attn.claims.common import COLOURS, Claim, Settings, Summary, error_bars, figure, span
 from vision_attn.claims.models import Key, Models
 from vision_attn.explain.measures import attention_measures
 from vision_attn.stats.intervals import interval

@@ -3,14 +3,24 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser
+
+from vision_attn.commands.strict_yaml import (
+    LARGEST,
+    Doubtful,
+    config_files,
+    doubt,
+    line_of,
+    load_yaml,
+    set_strict_yaml,
+)
 from vision_attn.errors import UserError
-
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
+from vision_attn.names import near
+from vision_attn.texts import program
 
 __all__ = [
     "checked",
@@ -21,15 +31,12 @@ __all__ = [
 ]
 
 
-def command_parser(command: str, description: str) -> "ArgumentParser":
+def command_parser(command: str, description: str) -> ArgumentParser:
     """One that raises `ArgumentError`, takes no abbreviations and reads YAML strictly."""
-    from jsonargparse import ArgumentParser
-
-    from vision_attn.commands.strict_yaml import set_strict_yaml
-
     set_strict_yaml()
     return ArgumentParser(
-        prog=f"vision-attn {command}",
+        prog=f"{program()} {command}",
+        usage=f"{program()} {command} [options]",
         description=description,
         exit_on_error=False,
         parser_mode="strict_yaml",
@@ -37,20 +44,18 @@ def command_parser(command: str, description: str) -> "ArgumentParser":
     )
 
 
-def parse(parser: "ArgumentParser", args: Sequence[str]) -> Any:
+def parse(parser: ArgumentParser, args: Sequence[str]) -> Any:
     """Values of a command line, or a UserError of one line that names the key."""
     return checked(parser, args, parser.parse_args)
 
 
 def checked(
-    parser: "ArgumentParser", args: Sequence[str], read: Callable[[Sequence[str]], Any]
+    parser: ArgumentParser, args: Sequence[str], read: Callable[[Sequence[str]], Any]
 ) -> Any:
     """What `read` makes of a command line of `parser`, where nothing in it is a mistake.
 
     jsonargparse takes null for every option of a file, 010 and 1:30 for numbers.
     """
-    from jsonargparse import ArgumentError
-
     defaults = dict(parser.get_defaults().items())
     files = _read_files(args, defaults)
     try:
@@ -58,7 +63,7 @@ def checked(
         nulls = [k for k, v in given.items() if v is None and defaults.get(k) is not None]
         again = read([f"--{name}=null" for name in nulls]) if nulls else {}
     except ArgumentError as e:
-        raise UserError(_explained(e, files, defaults)) from e
+        raise UserError(_explained(e, args, files, defaults)) from e
     except UnicodeDecodeError as e:  # of a file that stands for a group of options
         raise UserError("a file that the command line names is no UTF-8 text") from e
     for name in nulls:
@@ -77,17 +82,14 @@ def out_path(text: str, name: str = "out") -> Path:
 
 def _read_files(args: Sequence[str], options: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What the files of `--config` hold, by name, where each group of `options` is a mapping."""
-    import yaml
-
-    from vision_attn.commands.strict_yaml import Doubtful, config_files, load_yaml
-
     files = config_files(args)
     groups = {option.rpartition(".")[0] for option in options} - {""}
     for file, content in files.items():
         for name, value in content.items():
             if name in groups and not isinstance(value, dict):
                 raise UserError(
-                    f"config {file}: {name} is {_short(value)}; wanted its options, or take it out"
+                    f"config {file}, line {line_of(Path(file), name)}: {name} is {_short(value)};"
+                    " wanted its options, or take it out"
                 )
     for option, text in _pairs(args):
         if text.lstrip().startswith(("[", "{")):
@@ -102,8 +104,6 @@ def _read_files(args: Sequence[str], options: Iterable[str]) -> dict[str, dict[s
 
 def _refuse_values(written: Iterable[tuple[str, Any]], given: Mapping[str, Any]) -> None:
     """Refuse text that became another number than one reads, and whole numbers too large."""
-    from vision_attn.commands.strict_yaml import LARGEST, doubt
-
     for option, text in written:
         value: Any = given
         for part in option.removeprefix("--").split("."):
@@ -121,10 +121,6 @@ def _written(
     args: Sequence[str], files: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, Any]]:
     """Options and their values as they stand on the line, within one of its words, or in a file."""
-    import yaml
-
-    from vision_attn.commands.strict_yaml import load_yaml
-
     for content in files.values():
         yield from _leaves(content)
     for option, text in _pairs(args):
@@ -187,34 +183,35 @@ def _types(text: str) -> str:
 
 
 def _explained(
-    error: Exception, files: Mapping[str, Mapping[str, Any]], options: Iterable[str]
+    error: Exception,
+    args: Sequence[str],
+    files: Mapping[str, Mapping[str, Any]],
+    options: Iterable[str],
 ) -> str:
-    """The same, with the file that an unknown option stands in, and the known one next to it."""
+    """The same, with the file and line that it is about, and the option next to a mistyped one."""
     said = one_line(error)
-    unknown = re.match("unrecognized arguments: --([^ =]+)", said)
-    if unknown:
+    if unknown := re.match("unrecognized arguments: --([^ =]+)", said):
         return said + _near(unknown[1], options, "--")
     unknown = re.match(r"(?:Option|Group|Subcommand) '(.+?)' .*?accept(?:ed| option '(.+)')", said)
-    if not unknown:
-        return said
-    name = ".".join(part for part in unknown.groups() if part)
-    within = [file for file, content in files.items() if _holds(content, name)]
-    where = f"config {within[0]}: " if within else ""
-    return f"{where}{said}{_near(name, options)}"
+    if unknown:
+        name = ".".join(part for part in unknown.groups() if part)
+        return f"{_place(name, args, files)}{name} is no option{_near(name, options)}"
+    named = re.match(r"(\S+) is .*; wanted ", said)
+    return f"{_place(named[1], args, files) if named else ''}{said}"
+
+
+def _place(name: str, args: Sequence[str], files: Mapping[str, Mapping[str, Any]]) -> str:
+    """`config some.yaml, line 3: ` of an option that stands in a file, and not on the line."""
+    if any(option == f"--{name}" for option, _ in _pairs(args)):
+        return ""
+    for file in reversed(list(files)):
+        if (line := line_of(Path(file), name)) is not None:
+            return f"config {file}, line {line}: "
+    return ""
 
 
 def _near(name: str, options: Iterable[str], dashes: str = "") -> str:
     """`; did you mean draws?`, or nothing."""
-    names = {option: option for option in options}
-    names |= {option.rpartition(".")[0]: option.rpartition(".")[0] for option in [*names]}
-    near = get_close_matches(name, [n for n in names if n], n=1, cutoff=0.7)
-    return f"; did you mean {dashes}{near[0]}?" if near else ""
-
-
-def _holds(content: Any, name: str) -> bool:
-    """Whether a mapping of mappings has a dotted name."""
-    for part in name.split("."):
-        if not isinstance(content, Mapping) or part not in content:
-            return False
-        content = content[part]
-    return True
+    names = {part for option in options for part in (option, option.rpartition(".")[0]) if part}
+    found = near(name, sorted(names), cutoff=0.7)
+    return f"; {found.replace('mean ', f'mean {dashes}')}" if found.endswith("?") else ""

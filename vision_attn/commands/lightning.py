@@ -14,18 +14,29 @@ from typing import Any
 
 import lightning as L
 import torch
-import yaml
 from jsonargparse import ArgumentError, Namespace
 from jsonargparse.typing import register_type
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from vision_attn.commands.arguments import checked, one_line
+from vision_attn.commands.ends import (
+    ROOT,
+    RUN,
+    find_checkpoint,
+    measures,
+    next_commands,
+    without_noise,
+)
+from vision_attn.commands.options import names_class
 from vision_attn.commands.strict_yaml import config_files, set_strict_yaml
 from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
+from vision_attn.names import SHAPE
+from vision_attn.texts import program
 from vision_attn.training.base import Optimised
-from vision_attn.training.checkpoint import SHAPE, Checkpoint, read_checkpoint
+from vision_attn.training.checkpoint import Checkpoint, read_checkpoint
 from vision_attn.training.classifier import Classifier, PredictionsCSV
 from vision_attn.training.run import check_precision, refusing
 
@@ -45,11 +56,8 @@ LEAST = {
 
 LOGGER = {
     "class_path": "lightning.pytorch.loggers.CSVLogger",
-    "init_args": {"save_dir": "runs", "name": "fit"},
+    "init_args": {"save_dir": ROOT, "name": RUN},
 }
-
-SEARCHES = ("best", "last", "hpc", "registry")
-"""Words for which Lightning searches a file, and trains without one."""
 
 
 class ClassifierCLI(LightningCLI):
@@ -78,12 +86,22 @@ class ClassifierCLI(LightningCLI):
             },
             trainer_defaults={
                 "logger": LOGGER,
+                "default_root_dir": ROOT,
+                "enable_model_summary": False,  # the metrics are modules, of which it has rows
                 "max_epochs": 50,
                 "callbacks": [] if self.subclasses else [PredictionsCSV()],
                 "use_distributed_sampler": False,  # ImageData deals out its own batches
             },
             seed_everything_default=0,
         )
+
+    def setup_parser(self, *args: Any) -> None:
+        """One line of usage; results are shown by this class, in three digits."""
+        super().setup_parser(*args)
+        for command in self.subcommands():
+            self._parser(command).usage = f"{program()} {command} [options]"
+            if command in ("validate", "test"):
+                self._parser(command).set_defaults(verbose=False)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The model takes its shape from the data."""
@@ -97,26 +115,26 @@ class ClassifierCLI(LightningCLI):
         Lightning's method would warn about the command line of the process.
         """
         command, *line = args
-        for file, content in config_files(line).items():
-            model = content.get("model", {})
-            for name in SHAPE:
-                if isinstance(model, dict) and name in model:  # jsonargparse passes over it
-                    raise UserError(
-                        f"config {file}: model.{name} comes from the data, it is not set by hand"
-                    )
         options = checked(
             self._parser(command), line, lambda line: parser.parse_args([command, *line])[command]
         )
         _check_ranges(options)
-        self.config = parser.parse_args(args)
+        self.config, self.line = parser.parse_args(args), line
+        trainer = self.config[command].trainer
+        if _is_own(trainer.logger, trainer.default_root_dir):
+            if command == "fit":
+                trainer.logger.init_args.save_dir = trainer.default_root_dir
+            else:
+                trainer.logger = False  # which would make a folder of a run
         logging.getLogger("lightning.fabric").setLevel(logging.WARNING)  # `Seed set to 0`
         # without a class, as by default, the logger's options mean nothing
         words = [command, f"--trainer.logger={json.dumps(LOGGER)}", *line]
         typed = parser.parse_args(words, defaults=False)[command].get("model", Namespace())
         self.check_model(command, typed)
-        self.saved = _checkpoint(options.get("ckpt_path"), command)
+        self.saved = _checkpoint(options.get("ckpt_path"), command, trainer.default_root_dir)
         if self.saved is None:
             return
+        self.config[command].ckpt_path = str(self.saved.path)
         model = self.saved_model(self.saved, typed, options["model"])
         self.config = parser.parse_object({command: {"model": model}}, self.config)
         if options.trainer.precision is None:
@@ -155,9 +173,19 @@ class ClassifierCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:
         """The trainer; a precision that the device does not have is refused."""
+        options = self.config_init[self.subcommand].trainer
+        given = options.callbacks or []
+        callbacks = [*given] if isinstance(given, list) else [given]
+        if (
+            self.subcommand == "fit"
+            and options.enable_checkpointing is not False
+            and not (options.barebones or any(isinstance(c, ModelCheckpoint) for c in callbacks))
+        ):
+            callbacks.append(ModelCheckpoint(filename="last"))
+            callbacks.append(ModelCheckpoint(filename="best", monitor="val_loss"))
         try:
             with refusing():
-                trainer = super().instantiate_trainer(**kwargs)
+                trainer = super().instantiate_trainer(**{**kwargs, "callbacks": callbacks})
         except TypeError as e:
             raise UserError(f"trainer: {one_line(e)}") from e
         check_precision(self.config[self.subcommand].trainer.precision or "32-true", trainer)
@@ -188,6 +216,40 @@ class ClassifierCLI(LightningCLI):
                 epoch = len(self.datamodule.train_dataloader())
                 self.trainer.val_check_interval = min(every, epoch)
 
+    def before_fit(self) -> None:
+        """Say how large the model is."""
+        if self.trainer.is_global_zero:
+            name = self.model.hparams.get("name", type(self.model).__name__)
+            print(f"{name}: {sum(p.numel() for p in self.model.parameters()):,} parameters")
+
+    def after_fit(self) -> None:
+        """Print the last validation, where the weights are, and what to do with them."""
+        path = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
+        self._tell("val", path)
+        if not path and self.trainer.is_global_zero:
+            print("no weights were saved")
+
+    def after_validate(self) -> None:
+        """Print what was measured."""
+        self._tell("val", str(self.saved.path) if self.saved else "")
+
+    def after_test(self) -> None:
+        """Print what was measured, and what to do next."""
+        self._tell("test", str(self.saved.path) if self.saved else "")
+
+    def _tell(self, part: str, checkpoint: str) -> None:
+        if not self.trainer.is_global_zero:
+            return
+        if said := measures(self.trainer.callback_metrics, part):
+            print(said)
+        if checkpoint:
+            print(f"checkpoint: {checkpoint}")
+            print(
+                next_commands(
+                    checkpoint, self.line, str(self.subcommand), classifier=not self.subclasses
+                )
+            )
+
 
 class AnyCLI(ClassifierCLI):
     """The same over the LightningModule and LightningDataModule that a `class_path` names.
@@ -217,23 +279,24 @@ class AnyCLI(ClassifierCLI):
         rest = typed.get("init_args", Namespace()).as_dict()
         return {"class_path": path, "init_args": saved.merge(rest, set(options.init_args.keys()))}
 
-    def after_fit(self) -> None:
-        """Print the last validation in one line, and where the weights are."""
-        values = self.trainer.callback_metrics
-        measures = {k: f"{float(v):.4f}" for k, v in values.items() if k.startswith("val_")}
-        print(" ".join(f"{k} {v}" for k, v in measures.items()))
-        path = getattr(self.trainer.checkpoint_callback, "best_model_path", "")
-        print(f"weights are in {path}" if path else "no weights were saved")
-
 
 def lightning(args: Sequence[str]) -> int:
     """Run one of LightningCLI's commands."""
     set_strict_yaml()
     try:
-        (AnyCLI if _names_class(args) else ClassifierCLI)(args)
+        with without_noise(args[0]):
+            (AnyCLI if names_class(args, config_files(args)) else ClassifierCLI)(args)
     except (ArgumentError, MisconfigurationException) as e:
         raise UserError(one_line(e)) from e
     return 0
+
+
+def _is_own(logger: Any, root: str) -> bool:
+    """Whether it is the default logger, with nothing changed by hand."""
+    if not isinstance(logger, Namespace) or logger.class_path != LOGGER["class_path"]:
+        return False
+    options = logger.init_args
+    return options.save_dir in (ROOT, root) and (options.name, options.version) == (RUN, None)
 
 
 def _check_ranges(options: Namespace) -> None:
@@ -247,38 +310,15 @@ def _check_ranges(options: Namespace) -> None:
             raise UserError(f"trainer.{name} is {value}; wanted {least} or more")
 
 
-def _checkpoint(path: str | None, command: str) -> Checkpoint | None:
+def _checkpoint(path: str | None, command: str, root: str | None) -> Checkpoint | None:
     """The checkpoint of a command line; only `fit` can start without one."""
     if path is None:
         if command != "fit":
             raise UserError(f"{command} has no weights to measure; give --ckpt_path CHECKPOINT")
         return None
-    if path.partition(":")[0] in SEARCHES:
-        raise UserError(f"ckpt_path {path} names no file; give the file of a checkpoint")
-    saved = read_checkpoint(Path(path))
+    saved = read_checkpoint(find_checkpoint(path, root))
     if command == "fit" and not saved.resumable:
-        raise UserError(f"{path} holds weights alone; training goes on from a whole checkpoint")
+        raise UserError(
+            f"{saved.path} holds weights alone; training goes on from a whole checkpoint"
+        )
     return saved
-
-
-def _names_class(args: Sequence[str]) -> bool:
-    """Whether a command line, or a configuration that it names, gives `model` by its class."""
-    for here, arg in enumerate(args):
-        key, equals, value = arg.partition("=")
-        if key in ("--model", "--model.class_path"):
-            return True
-        if key in ("--config", "-c"):
-            path = Path(value if equals else "".join(args[here + 1 : here + 2]))
-            if path.is_file() and _model_of(path).get("class_path"):
-                return True
-    return False
-
-
-def _model_of(path: Path) -> dict[str, Any]:
-    """The `model` of a configuration; a file that cannot be read is the parser's to refuse."""
-    try:
-        config = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return {}
-    model = config.get("model") if isinstance(config, dict) else None
-    return model if isinstance(model, dict) else {}

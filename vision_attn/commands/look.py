@@ -114,9 +114,7 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
 
 def diagnose(about: str, args: Sequence[str]) -> int:
     """Measure the claims about attention."""
-    from vision_attn.claims.run import FULL, QUICK, check_out, terminal_view, write_claims
-    from vision_attn.claims.run import diagnose as measure
-    from vision_attn.data.sources import DataConfig, load
+    from vision_attn.data.config import DataConfig
 
     parser = command_parser("diagnose", about)
     parser.add_argument("--config", action="config", help="a YAML file of these options")
@@ -125,7 +123,14 @@ def diagnose(about: str, args: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="little work, wide intervals: a trial")
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there")
     given = parser.instantiate_classes(parse(parser, args))
-    out, settings, console = out_path(given.out), QUICK if given.quick else FULL, plain_console()
+    out = out_path(given.out)
+    given.data.check()
+
+    from vision_attn.claims.run import FULL, QUICK, check_out, terminal_view, write_claims
+    from vision_attn.claims.run import diagnose as measure
+    from vision_attn.data.sources import load
+
+    settings, console = QUICK if given.quick else FULL, plain_console()
     check_out(out, given.overwrite)
     source = load(given.data)
     source.tell()

@@ -10,7 +10,7 @@ from jsonargparse import get_loader, set_loader
 
 from vision_attn.errors import UserError
 
-__all__ = ["Doubtful", "config_files", "doubt", "load_yaml", "set_strict_yaml"]
+__all__ = ["Doubtful", "config_files", "doubt", "line_of", "load_yaml", "set_strict_yaml"]
 
 LONGEST = 100_000
 """Characters of a text; a configuration has some thousands."""
@@ -116,6 +116,19 @@ def config_files(args: Sequence[str]) -> dict[str, dict[str, Any]]:
         UserError: a file that is none, no text, no YAML or no mapping; with its name and the line.
     """
     return {name: _read(name) for name in _names(args)}
+
+
+def line_of(file: Path, name: str) -> int | None:
+    """The line of a dotted name in a file that `config_files` has read; None if it is not there."""
+    node, line = yaml.compose(file.read_text(encoding="utf-8"), Loader=_Loader), None
+    for part in name.split("."):
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        found = [pair for pair in node.value if pair[0].value == part]
+        if not found:
+            return None
+        line, node = found[0][0].start_mark.line + 1, found[0][1]
+    return line
 
 
 def _names(args: Sequence[str]) -> Iterator[str]:

@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from vision_attn.commands.arguments import (
-    command_parser,
-    out_path,
-    parse,
-)
+import yaml
+
+from vision_attn.commands.arguments import command_parser, out_path, parse
+from vision_attn.commands.strict_yaml import load_yaml
 from vision_attn.errors import UserError
+from vision_attn.names import MODELS, check_model
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
@@ -29,11 +29,15 @@ LISTS = ("--models", "--sizes", "--controls")
 
 
 def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study]":
-    """All values of a command line, and the study that they describe."""
+    """All values of a command line, and the study that they describe, before anything heavy.
+
+    Raises:
+        UserError: a mistake that can be told without the images.
+    """
     from vision_attn.study.config import Study
 
     parser = command_parser(command, about)
-    parser.add_argument("--config", action="config", help="a YAML file of these options")
+    parser.add_argument("--config", action="config", help="a YAML file of these options, or preset")
     parser.add_class_arguments(Study, None)
     parser.add_argument("--out", type=str, default="runs/compare", help="directory of the results")
     parser.add_argument(
@@ -42,9 +46,24 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
         default=None,
         help="processes; null is one a core, or one where there is a GPU",
     )
+    parser.add_argument(
+        "--runner", type=Literal["local", "ray"], default="local", help="what runs the cells"
+    )
+    parser.add_argument(
+        "--ray.address", type=str | None, default=None,
+        help="of a Ray cluster, or auto; null starts one on this machine",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ray.gpus_per_cell", type=float, default=0.0, help="share of a GPU that a run takes"
+    )
     given = parser.instantiate_classes(parse(parser, _written_out(parser, args)))
     fields = Study.__dataclass_fields__
-    return given, Study(**{k: v for k, v in vars(given).items() if k in fields})
+    study = Study(**{k: v for k, v in vars(given).items() if k in fields})
+    study.check()
+    study.data.check()
+    for arch in study.archs.values():
+        check_model(arch)
+    return given, study
 
 
 def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
@@ -53,10 +72,8 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     `--args.MODEL.KEY VALUE` changes one argument; by itself it would replace all of MODEL's.
     `--models` picks from a file's models by label; settings of the others are dropped.
     """
-    from vision_attn.data.sources import DataConfig
-    from vision_attn.models.registry import known_models
+    from vision_attn.data.config import DataConfig
     from vision_attn.study.config import arch_of, label_of
-    from vision_attn.study.defaults import start_args
 
     line, changes = _model_args(_lists(args))
     picks = "--models" in line
@@ -66,6 +83,8 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
     given = parse(parser, quiet)
     start = given.args
     if start is None and changes:
+        from vision_attn.study.defaults import start_args
+
         dataset = DataConfig(name=given.data.name, root=given.data.root).dataset
         start = start_args(dataset, {label_of(m): arch_of(m) for m in given.models})
     arguments = {model: dict(values) for model, values in (start or {}).items()}
@@ -78,7 +97,7 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
         in_file = {label_of(entry): entry for entry in parse(parser, quiet).models}
         models = [in_file.get(entry, entry) for entry in given.models]
         others = in_file.keys() - {label_of(entry) for entry in models}
-        arguments = {k: v for k, v in arguments.items() if k not in others - {*known_models()}}
+        arguments = {k: v for k, v in arguments.items() if k not in others - {*MODELS}}
         line.append(f"--models={_flow(models)}")
         if isinstance(given.match_to, dict):
             match_to = {k: v for k, v in given.match_to.items() if k not in others}
@@ -88,10 +107,6 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
 
 def _model_args(args: Sequence[str]) -> tuple[list[str], list[tuple[str, str, Any]]]:
     """The words that are no `--args.MODEL.KEY VALUE`, and (MODEL, KEY, value) of those that are."""
-    import yaml
-
-    from vision_attn.commands.strict_yaml import load_yaml
-
     line: list[str] = []
     changes: list[tuple[str, str, Any]] = []
     words = iter(args)
@@ -115,7 +130,7 @@ def _model_args(args: Sequence[str]) -> tuple[list[str], list[tuple[str, str, An
 def _lists(args: Sequence[str]) -> list[str]:
     """`--models vit,cnn` is short for `--models [vit,cnn]`, and so it is for sizes and controls."""
     line: list[str] = []
-    for arg in args:
+    for arg in _draws(args):
         for name in LISTS:
             if arg.startswith(f"{name}="):
                 line, arg = [*line, name], arg.removeprefix(f"{name}=")
@@ -128,10 +143,21 @@ def _lists(args: Sequence[str]) -> list[str]:
     return line
 
 
+def _draws(args: Sequence[str]) -> list[str]:
+    """`--draws 3-5` is short for `--first_draw 3 --draws 3`."""
+    text = re.sub(r"(^|\0)--draws[=\0](\d+)-(\d+)(?=\0|$)", _range, "\0".join(args))
+    return text.split("\0") if args else []
+
+
+def _range(found: "re.Match[str]") -> str:
+    first, last = int(found[2]), int(found[3])
+    if last < first:
+        raise UserError(f"--draws {first}-{last}: the last draw is before the first")
+    return f"{found[1]}--first_draw={first}\0--draws={last - first + 1}"
+
+
 def _flow(value: Any) -> str:
     """YAML of one line; JSON has no word for a number that is not finite."""
-    import yaml
-
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
 
 
@@ -141,8 +167,6 @@ def _ready(study: "Study", console: "Console") -> "Plan":
     from vision_attn.study.cells import plan
     from vision_attn.study.defaults import follow_images, large_attention
 
-    study.check()
-    study.data.check()
     with console.status(f"reading the images of {study.data.root or study.data.dataset}"):
         source = load(study.data)
     source.tell()
@@ -155,34 +179,42 @@ def _ready(study: "Study", console: "Console") -> "Plan":
 def compare(about: str, args: Sequence[str]) -> int:
     """Train what is missing, then write results, figures and the page; 1 where a run failed."""
     from vision_attn.study.config import most_processes
-    from vision_attn.study.estimate import estimate
-    from vision_attn.study.execute import default_workers, execute
-    from vision_attn.study.store import Store
-    from vision_attn.study.tune import tune
-    from vision_attn.training.run import check_precision
 
     given, study = study_of("compare", about, args)
     if given.workers is not None and not 1 <= given.workers <= most_processes():
         raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
-    store = Store(out_path(given.out))
+    out = out_path(given.out)
+
+    from vision_attn.study.estimate import estimate
+    from vision_attn.study.execute import default_workers, execute, local
+    from vision_attn.study.store import Store
+    from vision_attn.study.tune import tune
+    from vision_attn.training.run import check_precision
+
+    store = Store(out)
     console = plain_console()
     check_precision(study.precision)
     made = _ready(study, console)
     study = made.study
     workers = given.workers or default_workers(study.threads)
-    run = partial(execute, workers=workers, console=console)
-    with store.open(made):
-        _show_costs(console, made.arms.values())
-        todo = [c for c in made.cells if not (store.cells / c.key).exists()]
-        if expected := estimate(todo, made.source, workers, study.threads, study.tune):
-            console.print(expected.line(made.source, study.draws), soft_wrap=True)
-        if study.tune:
-            console.print(f"{study.tune} tries for each model and size, on validation images")
-            made = tune(made, store, partial(run, tries=True))
-        failed = run(made, store)
-        rows = store.write_results()
-        if any(r["status"] == "ok" for r in rows):
-            _report(console, store.root, store.root)
+    start = local(workers, study.threads)
+    if given.runner == "ray":
+        from vision_attn.study.ray_runner import on_ray
+
+        start = on_ray(study.threads, **vars(given.ray))
+    run = partial(execute, start=start, console=console)
+    store.open(made)
+    _show_costs(console, made.arms.values())
+    todo = [c for c in made.cells if not (store.cells / c.key).exists()]
+    if expected := estimate(todo, made.source, workers, study.threads, study.tune):
+        console.print(expected.line(made.source, study.draws), soft_wrap=True)
+    if study.tune:
+        console.print(f"{study.tune} tries for each model and size, on validation images")
+        made = tune(made, store, partial(run, tries=True))
+    failed = run(made, store)
+    rows = store.write_results()
+    if any(r["status"] == "ok" for r in rows):
+        _report(console, store.root, store.root)
     if failed:
         console.print(
             f"{failed} of {len(made.cells)} runs failed; {store.root / 'results.csv'} says why, and"
@@ -202,10 +234,11 @@ def _report(console: "Console", roots: Path | Sequence[Path], out: Path, **figur
     from vision_attn.report.terminal import show
     from vision_attn.report.write import report
 
-    console.print("drawing figures ...")
     gc.freeze()
     try:
-        analysis = report(roots, out, **figures)
+        analysis = report(
+            roots, out, **figures, tell=lambda n: console.print(f"drawing {n} figures ...")
+        )
     finally:
         gc.unfreeze()
     console.print()
@@ -255,11 +288,12 @@ def plot(about: str, args: Sequence[str]) -> int:
 
 def budget(about: str, args: Sequence[str]) -> int:
     """Show what the models of a study cost."""
+    _, study = study_of("budget", about, args)
+
     from vision_attn.models.cost import activation_bytes
     from vision_attn.models.registry import create_model
     from vision_attn.study.cells import model_errors
 
-    _, study = study_of("budget", about, args)
     console = plain_console()
     made = _ready(study, console)
     source = made.source

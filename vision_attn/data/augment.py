@@ -1,83 +1,17 @@
 """Batched augmentation of uint8 images on their own device, and normalisation to float32."""
 
-import math
 import random
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from vision_attn.errors import UserError
+from vision_attn.data.config import AugmentConfig, check_recipe
 
 __all__ = ["AugmentConfig", "Normalise", "augment", "crop_flip", "mix"]
-
-
-MOST_ALPHA = 100
-"""Of mixup and cutmix: from there on all shares are 1/2."""
-
-_RECIPE = {"m": 30, "n": 10, "p": 1, "mstd": math.inf, "mmax": 30, "inc": 1}
-"""The numbers in a recipe of RandAugment, each with its largest sensible value; the least is 0."""
-_OPERATIONS = {"tweights", "t3a", "t3aw"}
-"""timm's sets of operations; it reads any other name as the usual set."""
-
-
-@dataclass(kw_only=True)
-class AugmentConfig:
-    """Augmentation of training images; all off by default.
-
-    Args:
-        pad: zero pixels all round, then a random crop of the old size; 0 is off.
-        flip: mirror half of the images, where the data set allows it (digits do not).
-        randaugment: timm's string, e.g. rand-m9-n2-mstd0.5; null is off.
-        mixup: alpha of mixup (Zhang et al. 2018); 0 is off.
-        cutmix: alpha of cutmix (Yun et al. 2019); 0 is off.
-    """
-
-    pad: int = 0
-    flip: bool = False
-    randaugment: str | None = None
-    mixup: float = 0.0
-    cutmix: float = 0.0
-
-    @property
-    def mixes(self) -> bool:
-        """Whether labels become soft."""
-        return bool(self.mixup or self.cutmix)
-
-    def check_batch(self, batch: int) -> None:
-        """Raise UserError on an odd batch: mixup pairs image i with image n-1-i."""
-        if self.mixes and batch % 2:
-            raise UserError(
-                f"augment.mixup and cutmix mix images of a batch in pairs: a batch of {batch}"
-                f" is odd; try {batch + 1}, or turn both off"
-            )
-
-    def check_size(self, img_size: tuple[int, int]) -> None:
-        """Raise UserError where a crop of (h, w) pixels could lie in the padding alone."""
-        h, w = img_size
-        if self.pad >= min(h, w):
-            raise UserError(
-                f"augment.pad is {self.pad}, and a crop of {h} x {w} pixels could miss the image;"
-                f" wanted 0 to {min(h, w) - 1}"
-            )
-
-    def check(self) -> None:
-        """Raise UserError on values out of range, before any work starts."""
-        if self.pad < 0:
-            raise UserError(f"augment.pad is {self.pad}; wanted 0 or more pixels")
-        for name in ("mixup", "cutmix"):
-            if not 0 <= getattr(self, name) <= MOST_ALPHA:
-                raise UserError(
-                    f"augment.{name} is {getattr(self, name)}; wanted alpha >= 0, at most"
-                    f" {MOST_ALPHA}"
-                )
-        if self.randaugment:
-            _transform(self.randaugment)
 
 
 class Normalise:
@@ -139,29 +73,11 @@ def _randaugment(x: Tensor, recipe: str, seed: int) -> Tensor:
 
 
 def _transform(recipe: str) -> Callable[[Image], Image]:
-    """timm's transform of a recipe; timm itself ignores parts that it does not know."""
+    """timm's transform of a recipe."""
     from timm.data.auto_augment import rand_augment_transform
 
-    first, *parts = recipe.split("-")
-    read = [
-        re.fullmatch(r"([a-z]+)([0-9]+(?:\.[0-9]+)?)", p) for p in parts if p not in _OPERATIONS
-    ]
-    numbers = {part[1]: float(part[2]) for part in read if part}
-    known = first == "rand" and numbers.keys() <= _RECIPE.keys() and len(numbers) == len(read)
-    most = {**_RECIPE, "m": numbers.get("mmax", 10)}  # above which timm cuts
-    for name, number in numbers.items() if known else ():
-        if number > most[name]:
-            raise UserError(
-                f"augment.randaugment {recipe!r} has {name} {number:g}; wanted 0 to {most[name]:g}"
-            )
-    try:
-        if known:
-            return rand_augment_transform(recipe, {"img_mean": (128,) * 3})
-    except ValueError:  # m9.5
-        pass
-    raise UserError(
-        f"augment.randaugment {recipe!r} is not a recipe of timm's; try rand-m9-n2-mstd0.5"
-    )
+    check_recipe(recipe)
+    return rand_augment_transform(recipe, {"img_mean": (128,) * 3})
 
 
 def mix(

@@ -199,12 +199,8 @@ class ImageBatches(Dataset[tuple[Tensor, Tensor]]):
         self.num_classes, self.config, self.flip_ok = num_classes, config, flip_ok
 
     def __getitem__(self, request: Request) -> tuple[Tensor, Tensor]:
-        index, seed = request
-        if isinstance(self.images, Files):
-            x = torch.from_numpy(self.images[index])
-        else:
-            x = self.images[torch.from_numpy(index).to(self.images.device)]
-        y = self.labels[torch.from_numpy(index).to(self.labels.device)]
+        index, seed = torch.from_numpy(request[0]).to(self.labels.device), request[1]
+        x, y = self.images[index], self.labels[index]
         if self.config is None:
             return self.normalise(x), y
         x = self.normalise(augment(x, self.config, self.flip_ok, seed))

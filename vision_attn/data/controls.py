@@ -3,19 +3,17 @@
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vision_attn.data.config import Control
 from vision_attn.data.folder import Files
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 
 __all__ = ["Control", "controlled", "map_images", "permute", "permute_pixels", "shuffle_labels"]
-
-Control = Literal["none", "permuted", "shuffled"]
 
 
 def controlled(source: Source, control: Control, index: NDArray[np.int64], draw: int) -> Source:

@@ -9,25 +9,36 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from vision_attn.data.images import channels, decode, formats, named, upright_size
 from vision_attn.data.listing import content_of, counted, digest_of, list_images, parts, split
-from vision_attn.errors import UserError, printable
+from vision_attn.errors import printable
 
 __all__ = ["Files", "read_folder"]
 
 _BLOCK = 2**22
 """Bytes of pixels that are decoded at a time, in each thread."""
 
+SIDE = 64
+"""Pixels of the shorter side from which images are resized where nothing else is asked for: so a
+study of some hundred photos takes minutes on a CPU."""
+
 LARGEST_ADVICE = 224
 """Most pixels of a side that a message proposes: what models of timm are usually made for."""
+
+_Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Files:
-    """Images left on disk: decoded, resized and stacked when a batch asks for them."""
+    """Images left on disk: decoded, resized and stacked when a batch asks for them.
+
+    A tensor of images by its `shape`, its length and its index of numbers.
+    """
 
     paths: tuple[str, ...]
     chans: int
@@ -36,14 +47,20 @@ class Files:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, C, h, w)."""
+        return (len(self.paths), self.chans, *self.img_size)
+
+    def __getitem__(self, index: Tensor) -> Tensor:
         """(n,) indices -> uint8 (n, C, h, w)."""
-        paths = [self.paths[i] for i in index]
-        return np.stack([decode(p, content_of(p), self.chans, self.img_size) for p in paths])
+        paths = [self.paths[i] for i in index.tolist()]
+        pixels = [decode(p, content_of(p), self.chans, self.img_size) for p in paths]
+        return torch.from_numpy(np.stack(pixels))
 
 
 def read_folder(
-    root: Path, img_size: int | None, memory_mb: int, test_fraction: float = 0.2
+    root: Path, img_size: _Size | None, memory_mb: int, test_fraction: float = 0.2
 ) -> dict[str, Any]:
     """Classes, images and labels under root/train/<class>/* and root/test/<class>/*.
 
@@ -51,12 +68,16 @@ def read_folder(
     content: files of equal content to the same part, on any machine, whatever else is added.
 
     Images are uint8 (n, C, h, w), or `Files` where they need more than `memory_mb`; each is decoded
-    once in either case. Folders inside a class belong to it, and links are followed. Names that
-    begin with a dot are left out; `notes` count what else is, and what is odd, a line each.
+    once in either case. Without `img_size` they stay as they are if all are of one size whose
+    shorter side is no more than `SIDE`; else they become squares of at most that, and a note says
+    so.
+
+    Folders inside a class belong to it, and links are followed. Names that begin with a dot are
+    left out; `notes` count what else is, and what is odd, a line each.
 
     Raises:
-        UserError: a missing folder or class, images of several sizes without `img_size`, a file
-            that is no image, a class of which the split leaves a part without images.
+        UserError: a missing folder or class, a file that is no image, a class of which the split
+            leaves a part without images.
     """
     skipped: Counter[str] = Counter()
     places = parts(root)
@@ -85,7 +106,7 @@ def read_folder(
             array = np.empty(shape, np.uint8) if fits else None
             digests.append([b""] * len(some))
             fingerprint.update(str(shape).encode())
-            for block in _blocks(some, shape, img_size is not None, array, digests[-1], pool):
+            for block in _blocks(some, shape, array, digests[-1], pool):
                 fingerprint.update(block.data)
             fingerprint.update(str(numbers.shape).encode() + numbers.tobytes())
             images.append(Files(tuple(some), chans, size) if array is None else array)
@@ -103,16 +124,19 @@ def read_folder(
 
 
 def _blocks(
-    paths: list[str], shape: tuple[int, int, int, int], resize: bool,
-    array: NDArray[np.uint8] | None, digests: list[bytes], pool: ThreadPoolExecutor,
-) -> Iterator[NDArray[np.uint8]]:  # fmt: skip
+    paths: list[str],
+    shape: tuple[int, int, int, int],
+    array: NDArray[np.uint8] | None,
+    digests: list[bytes],
+    pool: ThreadPoolExecutor,
+) -> Iterator[NDArray[np.uint8]]:
     """The pixels of all images in order, in flat pieces, which are those of `array` if it is given.
 
     Without it too each file is decoded, so that no epoch dies of a broken one. Fills `digests`, of
     the files' bytes.
     """
-    n, chans, *size = shape
-    step = min(max(_BLOCK // (chans * size[0] * size[1]), 1), 256)
+    n, chans, h, w = shape
+    step = min(max(_BLOCK // (chans * h * w), 1), 256)
 
     def decoded(start: int) -> NDArray[np.uint8]:
         stop = min(start + step, n)
@@ -122,10 +146,7 @@ def _blocks(
         for i in range(start, stop):
             content = content_of(paths[i])
             digests[i] = digest_of(content)
-            image = decode(paths[i], content, chans, (size[0], size[1]) if resize else None)
-            if image.shape[1:] != shape[2:]:
-                raise _differ("one before", shape[2:], paths[i], [(size[0], size[1])])
-            block[i - start] = image
+            block[i - start] = decode(paths[i], content, chans, (h, w))
         return block.reshape(-1)
 
     for first in range(0, n, 64 * step):  # so many pieces may wait to be used
@@ -133,55 +154,59 @@ def _blocks(
 
 
 def _look(
-    paths: list[str], img_size: int | None, pool: ThreadPoolExecutor
-) -> tuple[int, tuple[int, int], list[str]]:
-    """Channels and size of a folder's images from their headers, and a line on frames."""
+    paths: list[str], img_size: _Size | None, pool: ThreadPoolExecutor
+) -> tuple[int, _Size, list[str]]:
+    """Channels and size of a folder's images from their headers, and lines on both."""
 
-    def headers(span: slice) -> list[tuple[int, tuple[int, int], bool]]:
+    def headers(span: slice) -> list[tuple[int, _Size, bool]]:
         rows = []
         for path in paths[span]:
             with named(path), Image.open(path, formats=formats()) as image:
                 # the second image of a phone's MPO is an aid to the first
                 frames = image.format != "MPO" and getattr(image, "is_animated", False)
-                rows.append((channels(image), image.size, frames))
+                chans, (w, h) = channels(image), image.size
+                if img_size is None and h != w and min(h, w) <= SIDE:
+                    h, w = upright_size(image)
+                rows.append((chans, (h, w), frames))
         return rows
 
     spans = [slice(i, i + 256) for i in range(0, len(paths), 256)]
     rows = [row for part in pool.map(headers, spans) for row in part]
-    if img_size is None:
-        for path, (_, size, _) in zip(paths, rows, strict=True):
-            if sorted(size) != sorted(rows[0][1]):  # turned images are seen when decoded
-                raise _differ(paths[0], _size(paths[0]), path, [row[1] for row in rows])
-    moving = [path for path, row in zip(paths, rows, strict=True) if row[2]]
     notes = []
+    if img_size is None:
+        img_size, more = _common_size(paths, [row[1] for row in rows])
+        notes += more
+    moving = [path for path, row in zip(paths, rows, strict=True) if row[2]]
     if moving:
         notes.append(
             f"{len(moving)} file{'s' * (len(moving) != 1)} with several frames, of which the first"
             f" is read, as {moving[0]}"
         )
-    size = (img_size, img_size) if img_size else _size(paths[0])
-    return max(row[0] for row in rows), size, notes
+    return max(row[0] for row in rows), img_size, notes
 
 
-def _size(path: str) -> tuple[int, int]:
-    with named(path), Image.open(path, formats=formats()) as image:
-        return upright_size(image)
+def _common_size(paths: list[str], sizes: list[_Size]) -> tuple[_Size, list[str]]:
+    """The one small size that all images have, or a square; and a line on what that changes.
 
-
-def _differ(
-    first: str, size: tuple[int, ...], other: str, sizes: list[tuple[int, int]]
-) -> UserError:
-    """Two images that differ in size, and the option that makes all alike.
-
-    Half of the images are as large or larger, but no larger than models usually take.
+    Half of the images are as large as the square or larger.
     """
-    one, two = (f"{h} x {w}" for h, w in (size, _size(other)))
-    side = min(sorted(min(s) for s in sizes)[(len(sizes) - 1) // 2], LARGEST_ADVICE)
-    side = side // 8 * 8 or side  # patches of 8 and less divide it
-    return UserError(
-        f"images differ in size: {first} is {one}, {other} is {two}; add --data.img_size {side} to"
-        " resize them"
+    (small, first), (large, last) = (
+        end(zip(sizes, paths, strict=True), key=lambda pair: (pair[0][0] * pair[0][1], pair[0]))
+        for end in (min, max)
     )
+    if small == large and min(small) <= SIDE:
+        return small, []
+    middle = sorted(min(size) for size in sizes)[(len(sizes) - 1) // 2]
+    side, more = (n // 8 * 8 or n for n in (min(middle, most) for most in (SIDE, LARGEST_ADVICE)))
+    what = f"all images are {small[0]} x {small[1]} pixels and"
+    if small != large:
+        what = (
+            f"images differ in size, from {small[0]} x {small[1]} pixels ({first}) to"
+            f" {large[0]} x {large[1]} ({last}), and"
+        )
+    cut = "" if small == large and small[0] == small[1] else "cut to squares and "
+    hint = f"; more detail, in more time: --data.img_size {more}" if more > side else ""
+    return (side, side), [f"{what} are {cut}resized to {side} x {side}{hint}"]
 
 
 def _copies(

@@ -1,6 +1,8 @@
 """One image file as uint8 pixels: upright, on white, in 8 bits, grey or in colour."""
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 
@@ -135,17 +137,15 @@ def _on_white(image: Image.Image, mode: str) -> Image.Image:
     return page
 
 
-class named:
+@contextmanager
+def named(path: str) -> Iterator[None]:
     """Turns a decoder's error, which does not say which file it was, into one that does."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, UserError):  # whatever it raises
-            # Pillow's own text on this names an object in memory
-            unknown = isinstance(error, UnidentifiedImageError)
-            why = "no format that Pillow knows" if unknown else error
-            raise UserError(f"{self.path} is not an image that can be read: {why}") from error
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as e:  # whatever it raises
+        # Pillow's own text on this names an object in memory
+        unknown = isinstance(e, UnidentifiedImageError)
+        why = "no format that Pillow knows" if unknown else e
+        raise UserError(f"{path} is not an image that can be read: {why}") from e

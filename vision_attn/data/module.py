@@ -7,16 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from vision_attn.data.augment import AugmentConfig, Normalise
-from vision_attn.data.batches import (
-    ImageBatches,
-    TrainLoader,
-    every_image,
-    take,
-    training_order,
-)
+from vision_attn.data.batches import ImageBatches, TrainLoader, every_image, take, training_order
 from vision_attn.data.controls import Control, controlled
 from vision_attn.data.folder import Files
 from vision_attn.data.sources import DataConfig, Source, load
@@ -173,22 +167,19 @@ class ImageData(L.LightningDataModule):
         order = training_order(
             len(self.subset.train), self.batch_size, self.seed, self.batches_per_epoch, self.trainer
         )
-        batches = self._batches(*self._train_images(), self.augment)
-        return TrainLoader(batches, sampler=order, **self._workers(batches))
+        return self._loader(TrainLoader, *self._train_images(), order, self.augment)
 
     def clean_train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The training images as they are, in order: what the gap is measured on."""
-        return self._evaluate(*self._train_images())
+        return self._in_order(*self._train_images())
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """Validation images, disjoint from every subset of this draw."""
-        index = self.subset.val
-        images, labels = take(self.source.train_images, index), self.source.train_labels[index]
-        return self._evaluate(*self._on_device(images, labels))
+        return self._in_order(*self._part(self.subset.val))
 
     def test_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The test set, whole."""
-        return self._evaluate(*self._on_device(self.source.test_images, self.source.test_labels))
+        return self._in_order(*self._on_device(self.source.test_images, self.source.test_labels))
 
     def predict_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
         """The test set, in file order."""
@@ -197,32 +188,39 @@ class ImageData(L.LightningDataModule):
     def _train_images(self) -> tuple[Tensor | Files, Tensor]:
         """The subset's images and labels on the device; one copy for all loaders."""
         if self._train is None or self._train[1].device != self._device(self._train[0]):
-            index = self.subset.train
-            images, labels = take(self.source.train_images, index), self.source.train_labels[index]
-            self._train = self._on_device(images, labels)
+            self._train = self._part(self.subset.train)
         return self._train
 
-    def _evaluate(self, images: Tensor | Files, labels: Tensor) -> DataLoader[Any]:
-        batches = self._batches(images, labels, None)
+    def _part(self, index: NDArray[np.int64]) -> tuple[Tensor | Files, Tensor]:
+        """These images of the training pool and their labels, on the device."""
+        labels = self.source.train_labels[index]
+        return self._on_device(take(self.source.train_images, index), labels)
+
+    def _in_order(self, images: Tensor | Files, labels: Tensor) -> DataLoader[Any]:
         order = every_image(len(labels), 500, self.trainer)
-        return DataLoader(batches, sampler=order, **self._workers(batches))
+        return self._loader(DataLoader, images, labels, order, None)
 
-    def _batches(
-        self, images: Tensor | Files, labels: Tensor, config: AugmentConfig | None
-    ) -> ImageBatches:
-        return ImageBatches(
-            images, labels, self._normalise, self.num_classes, config, self.source.flip
+    def _loader(
+        self,
+        kind: type[DataLoader[Any]],
+        images: Tensor | Files,
+        labels: Tensor,
+        order: Sampler[Any],
+        augment: AugmentConfig | None,
+    ) -> DataLoader[Any]:
+        """A loader whose items are batches; only files are worth other processes."""
+        workers = self.num_workers if isinstance(images, Files) else 0
+        batches = ImageBatches(
+            images, labels, self._normalise, self.num_classes, augment, self.source.flip
         )
-
-    def _workers(self, batches: ImageBatches) -> dict[str, Any]:
-        """Options of a loader whose items are batches; only files are worth other processes."""
-        workers = self.num_workers if isinstance(batches.images, Files) else 0
-        return {
-            "batch_size": None,
-            "num_workers": workers,
-            "persistent_workers": workers > 0,
-            "pin_memory": workers > 0 and torch.cuda.is_available(),
-        }
+        return kind(
+            batches,
+            sampler=order,
+            batch_size=None,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=workers > 0 and torch.cuda.is_available(),
+        )
 
     def _on_device(
         self, images: Tensor | Files, labels: NDArray[np.int64]
@@ -243,9 +241,7 @@ def _statistics(images: Tensor | Files, index: NDArray[np.int64]) -> tuple[Tenso
     total = square = torch.zeros(())
     count = 0
     for part in np.array_split(index, max(len(index) // 1000, 1)):
-        piece = take(images, part)
-        x = torch.from_numpy(piece[np.arange(len(part))]) if isinstance(piece, Files) else piece
-        x = x.to(torch.float64)
+        x = images[torch.from_numpy(part)].to(torch.float64)
         total = total + x.sum((0, 2, 3))
         square = square + x.square().sum((0, 2, 3))
         count += x.shape[0] * x.shape[2] * x.shape[3]

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vision_attn.data.config import NAMES, DataConfig
 from vision_attn.data.folder import Files, read_folder
 from vision_attn.errors import UserError, printable
 from vision_attn.texts import one_line
@@ -26,80 +27,6 @@ _TORCHVISION = {
     "fashion_mnist": ("FashionMNIST", True),
     "svhn": ("SVHN", False),
 }  # class, and whether a mirrored image is still one of its class
-
-NAMES = ("digits", *_TORCHVISION, "folder")
-
-IMAGE_MB = 1024
-"""Most memory that one image may take, in MiB: several are decoded at once."""
-
-
-@dataclass(kw_only=True)
-class DataConfig:
-    """Which images.
-
-    Args:
-        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, or folder; null is folder
-            where root is given, else digits.
-        root: your images, DIR/<class>/* or DIR/train/<class>/* and DIR/test/<class>/*; of other
-            names, where downloads are kept.
-        label: what figures and tables call the data; null is the folder's own name.
-        img_size: side in pixels to which a folder's images are resized; needed if they differ.
-        val_fraction: share of the training pool kept for validation; the rest is `all` images.
-        test_fraction: share of a folder's images that become the test set, by a hash of their
-            content; for a folder without test/.
-        memory_mb: a folder that needs more than this as uint8 is streamed from disk.
-    """
-
-    name: str | None = None
-    root: str | None = None
-    label: str | None = None
-    img_size: int | None = None
-    val_fraction: float = 0.1
-    test_fraction: float = 0.2
-    memory_mb: int = 4096
-
-    @property
-    def dataset(self) -> str:
-        """`name`, or what stands for null."""
-        return self.name or ("digits" if self.root is None else "folder")
-
-    def check(self) -> None:
-        """Raise UserError on values out of range, before anything is read."""
-        dataset = self.dataset
-        if self.name is not None and self.name not in NAMES:
-            raise UserError(
-                f"data.name {self.name!r} is not known; choose one of {', '.join(NAMES)}"
-            )
-        if dataset == "digits" and self.root is not None:
-            raise UserError(
-                f"data.root is {self.root}, but digits come with scikit-learn; add"
-                " --data.name folder for your own images, or take it out"
-            )
-        if dataset == "folder" and not self.root:
-            raise UserError("data.name folder needs data.root, the folder of your images")
-        if self.label is not None and (not self.label.strip() or not self.label.isprintable()):
-            raise UserError(f"data.label is {self.label!r}; wanted printable text, or null")
-        for name in ("val_fraction", "test_fraction"):
-            if not 0 < getattr(self, name) < 1:
-                raise UserError(f"data.{name} {getattr(self, name)} is not between 0 and 1")
-        if self.memory_mb < 0:
-            raise UserError(
-                f"data.memory_mb is {self.memory_mb}; wanted 0, to read images when they are"
-                " needed, or more"
-            )
-        if self.img_size is None:
-            return
-        if dataset != "folder":
-            raise UserError(f"data.img_size is for folders; {dataset} has a size of its own")
-        if self.img_size < 1:
-            raise UserError(f"data.img_size is {self.img_size}; wanted 1 or more pixels")
-        needed = 3 * self.img_size**2 / 2**20
-        if needed > IMAGE_MB:
-            raise UserError(
-                f"data.img_size {self.img_size} makes one colour image of {needed:,.0f} MiB, in"
-                f" memory or streamed; wanted at most {int((IMAGE_MB * 2**20 / 3) ** 0.5)} pixels"
-                f" ({IMAGE_MB:,} MiB)"
-            )
 
 
 @dataclass(frozen=True)
@@ -129,14 +56,12 @@ class Source:
     @property
     def img_size(self) -> tuple[int, int]:
         """Height and width in pixels."""
-        x = self.train_images
-        return x.img_size if isinstance(x, Files) else (x.shape[2], x.shape[3])
+        return (self.train_images.shape[2], self.train_images.shape[3])
 
     @property
     def in_chans(self) -> int:
         """Channels C."""
-        x = self.train_images
-        return x.chans if isinstance(x, Files) else x.shape[1]
+        return self.train_images.shape[1]
 
     def tell(self) -> None:
         """Print the notes to stderr, a line each; commands do so once."""
@@ -156,7 +81,7 @@ def load(config: DataConfig) -> Source:
         parts = _digits()
     elif name == "folder":
         root = Path(str(config.root))
-        parts = read_folder(root, config.img_size, config.memory_mb, config.test_fraction)
+        parts = read_folder(root, config.size, config.memory_mb, config.test_fraction)
         label = label or one_line(printable(root.resolve().name)).strip()
     else:
         parts = _torchvision(name, Path(config.root or "data"))

@@ -45,7 +45,7 @@ class AttentionMeasures(Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse a model that has no attention to measure; forget an earlier fit."""
-        attention_layers(_model(pl_module))
+        attention_layers(getattr(pl_module, "model", pl_module))
         self._batch, self._next, self._rows = None, 0, []
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -58,7 +58,7 @@ class AttentionMeasures(Callback):
             loaders: Any = trainer.val_dataloaders
             loader = loaders[0] if isinstance(loaders, (list, tuple)) else loaders
             self._batch = some_images(loader, self.images).to(pl_module.device)
-        table = attention_measures(_model(pl_module), self._batch, field=self.field)
+        table = attention_measures(pl_module, self._batch, field=self.field)
         means = table.groupby("layer")[list(MEASURES)].mean()
         pl_module.log_dict(
             {
@@ -74,8 +74,3 @@ class AttentionMeasures(Callback):
         if trainer.is_global_zero:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / "attention.csv", csv_text(pd.concat(self._rows)))
-
-
-def _model(module: Any) -> Any:
-    """The network that a LightningModule trains, or the module itself."""
-    return getattr(module, "model", module)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -148,7 +147,7 @@ def read_images(
         if size != (h, w):
             notes.append(f"{path}: {size[0]} x {size[1]} pixels cut and resized to {h} x {w}")
     files = Files(tuple(map(str, paths)), wanted, (h, w))
-    pixels = torch.from_numpy(files[np.arange(len(paths))])
+    pixels = files[torch.arange(len(paths))]
     if trained.permuted is not None:
         notes.append(f"pixels permuted as those of {trained.permuted} were in training")
         pixels = permute(pixels, trained.permuted)

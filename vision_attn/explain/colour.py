@@ -4,15 +4,14 @@ The even share is the weight of each key if all that a query may attend to weigh
 ratio is a weight over it.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["COVER", "FLOOR", "LESS", "MORE", "SCALES", "Scale", "blend", "reach", "strength"]
+__all__ = ["COVER", "FLOOR", "LESS", "MORE", "Scale", "blend", "reach", "strength"]
 
 Scale = Literal["even", "max", "shared"]
-SCALES: tuple[str, ...] = get_args(Scale)
 
 MORE, LESS = (0.86, 0.32, 0.0), (0.08, 0.33, 0.78)
 COVER = 0.7

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,13 +19,12 @@ from vision_attn.explain.observe import (
     observe,
     tokens_of,
 )
-from vision_attn.explain.rollout import Rollout, attention_rollout
+from vision_attn.explain.rollout import attention_rollout
 from vision_attn.ops.masks import row_index
 
-__all__ = ["ROLLOUTS", "Inspection", "RolloutKind", "inspect_images", "token_at"]
+__all__ = ["Inspection", "RolloutKind", "inspect_images", "token_at"]
 
 RolloutKind = Literal["mean", "max", "gradient"]
-ROLLOUTS: tuple[str, ...] = get_args(RolloutKind)
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,10 @@ def inspect_images(
     tokens = tokens_of(trained.model, x)
     count = min(heads_of(layer) for layer in every)
     shown = row_index("heads", range(count) if heads is None else heads, count, None).tolist()
-    flow = _rollout(trained.model, x, rollout)
+    if rollout == "gradient":
+        flow = attention_rollout(trained.model, x, gradient="predicted")
+    else:
+        flow = attention_rollout(trained.model, x, head_fusion=rollout)
     probabilities = flow.output.softmax(-1)
     relevance = flow.relevance / flow.relevance.mean((1, 2), keepdim=True).clamp_min(1e-30)
     best = [trained.classes[i] for i in probabilities.argmax(-1).tolist()]
@@ -154,13 +156,6 @@ def token_at(query: tuple[int, int], trained: Trained, tokens: Tokens) -> int:
         for at, cells, size in zip(query, tokens.grid, trained.img_size, strict=True)
     )
     return tokens.prefix + row * tokens.grid[1] + col
-
-
-def _rollout(model: nn.Module, x: Tensor, kind: RolloutKind) -> Rollout:
-    """The rollout of a kind of `RolloutKind`."""
-    if kind != "gradient":
-        return attention_rollout(model, x, head_fusion=kind)
-    return attention_rollout(model, x, gradient="predicted")
 
 
 def _similarity(model: nn.Module, tokens: Tokens) -> Tensor | None:

@@ -55,8 +55,9 @@ def attention_measures(
     Raises:
         UserError: a model without attention over a grid of tokens, no images, a bad field.
     """
-    if isinstance(model, L.LightningModule) and isinstance(model.model, nn.Module):
-        model = model.model
+    network = getattr(model, "model", None)
+    if isinstance(model, L.LightningModule) and isinstance(network, nn.Module):
+        model = network
     attention_layers(model)  # one without any has no tokens either; this says it better
     total: dict[int, Tensor] = {}
     count = 0

@@ -151,27 +151,31 @@ def layer_numbers(layers: Sequence[int] | None, count: int) -> list[int]:
 
 def tokens_of(model: nn.Module, images: Tensor) -> Tokens:
     """Grid, prefix, size and pooling of a model for images (B, C, h, w)."""
-    owner: Any = next((m for m in model.modules() if _grid_of(m) is not None), None)
+    ways = ("grid_of", "dynamic_feat_size")  # of our patch embedding, and of timm's
+    owners = (m for m in model.modules()
+              if any(hasattr(getattr(m, "patch_embed", None), way) for way in ways))  # fmt: skip
+    owner: Any = next(owners, None)
     if owner is None or images.ndim != 4:
         raise UserError(
             f"{type(model).__name__} on images of shape {tuple(images.shape)}: wanted a model with"
             " patch_embed and images (B, C, h, w)"
         )
-    find: Any = _grid_of(owner)
-    rows, cols = find(images)
-    size = owner.patch_embed.patch_size
+    embed = owner.patch_embed
+    ours = hasattr(embed, "grid_of")
+    rows, cols = embed.grid_of(images) if ours else embed.dynamic_feat_size(images.shape[-2:])
+    size = embed.patch_size
     covered = (rows * size[0], cols * size[1])
-    if not hasattr(owner.patch_embed, "backbone") and any(
+    if not hasattr(embed, "backbone") and any(
         n < whole for n, whole in zip(covered, images.shape[-2:], strict=True)
     ):
         raise UserError(
             f"images of {images.shape[-2]} x {images.shape[-1]} pixels: patches of {size[0]} x"
             f" {size[1]} leave the last ones unseen; take a size that they divide"
         )
-    ours = int(getattr(owner, "cls_token", None) is not None)
+    one = int(getattr(owner, "cls_token", None) is not None)
     return Tokens(
         (rows, cols),
-        int(getattr(owner, "num_prefix_tokens", ours)),
+        int(getattr(owner, "num_prefix_tokens", one)),
         (size[0], size[1]),
         str(getattr(owner, "global_pool", "")),
     )
@@ -209,16 +213,6 @@ def observe(
         return model.forward(images)  # not model(images), which may be compiled
 
 
-def _grid_of(module: nn.Module) -> Callable[[Tensor], Pair] | None:
-    """How many tokens its patch embedding makes of images, ours or timm's; None without one."""
-    embed: Any = getattr(module, "patch_embed", None)
-    if hasattr(embed, "grid_of"):
-        return embed.grid_of
-    if hasattr(embed, "dynamic_feat_size"):
-        return lambda images: embed.dynamic_feat_size(images.shape[-2:])
-    return None
-
-
 def _observer(i: int, layer: Any, record: Callable[[Heads], None]) -> Callable[..., None]:
     """The observer of one of our layers, which makes `Heads` of what the layer hands it."""
     same = {
@@ -228,15 +222,10 @@ def _observer(i: int, layer: Any, record: Callable[[Heads], None]) -> Callable[.
     }
 
     def observer(*, grid_size: Pair | None = None, **call: Any) -> None:
-        if grid_size is not None:
-            call |= _near(layer, grid_size)
+        if grid_size is not None:  # the mask and bias that a local layer equals, made row by row
+            tabled = layer.relative_position_bias_table is not None
+            bias = partial(layer.bias, grid_size) if tabled else None
+            call |= {"mask": partial(layer.mask, grid_size), "bias": bias, "causal": False}
         record(Heads(layer=i, **call, **same))
 
     return observer
-
-
-def _near(layer: LocalAttention, grid_size: Pair) -> dict[str, Any]:
-    """The mask and bias that a local layer equals, made row by row."""
-    tabled = layer.relative_position_bias_table is not None
-    bias = partial(layer.bias, grid_size) if tabled else None
-    return {"mask": partial(layer.mask, grid_size), "bias": bias, "causal": False}

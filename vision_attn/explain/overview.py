@@ -127,16 +127,12 @@ def _answer(part: Any, inspection: Inspection, i: int, token: int | None, scale:
     bars.set_ylim(len(best) - 0.4, -0.6)
     bars.set_xlim(0, 1.18)
     for at, value in enumerate(p[best]):
-        bars.text(value + 0.02, at, _chance(value), va="center", fontsize=7)
+        chance = "<0.01" if value < 0.005 else f"{value:.2f}"
+        bars.text(value + 0.02, at, chance, va="center", fontsize=7)
     bars.set_xticks([])
     for side in ("top", "right", "bottom"):
         bars.spines[side].set_visible(False)
     bars.set_title("class probability", fontsize=8, pad=3)
-
-
-def _chance(p: float) -> str:
-    """A probability with two decimals."""
-    return "<0.01" if p < 0.005 else f"{p:.2f}"
 
 
 def _map(

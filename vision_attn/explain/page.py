@@ -56,7 +56,7 @@ def write(inspection: Inspection, out: Path, token: int | None, scale: Scale = "
         "size": list(shown.pixels.shape[2:]),
         "unit": shown.unit,
         "prefix": prefix,
-        "front": _front(prefix),
+        "front": [f"Extra token {i}" if i else "Class token" for i in range(prefix)],
         "outside": any(float((1 - p[2]).abs().max()) > 5e-4 for p in parts),
         "layers": list(shown.layers),
         "heads": list(shown.heads),
@@ -108,11 +108,6 @@ def _best(inspection: Inspection, i: int) -> list[tuple[str, float]]:
     p = inspection.probabilities[i]
     order = p.argsort(descending=True, stable=True)[:_CLASSES].tolist()
     return [(inspection.trained.classes[c], round(float(p[c]), 6)) for c in order]
-
-
-def _front(prefix: int) -> list[str]:
-    """Names of the tokens in front of the grid."""
-    return (["Class token"] + [f"Extra token {i}" for i in range(1, prefix)])[:prefix]
 
 
 def _text(values: Any, dtype: str) -> str:

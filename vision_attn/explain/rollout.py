@@ -4,7 +4,7 @@ With a gradient, each weight counts by how much the class score rises with it (C
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -136,21 +136,17 @@ def _pool_of(model: nn.Module, tokens: Tokens) -> nn.Module | None:
 def _pool_weights(pool: Any) -> Iterator[list[Tensor]]:
     """Inside it a forward pass adds the pool's weights, (B, H, latents, N)."""
     weights: list[Tensor] = []
-    if pool is None:
-        yield weights
-        return
     queries: list[Tensor] = []
-    hooks = (
-        pool.q_norm.register_forward_hook(lambda _, args, q: queries.append(q)),
-        pool.k_norm.register_forward_hook(
-            lambda _, args, k: weights.append(attention_weights(queries.pop(), k, scale=pool.scale))
-        ),
-    )
-    try:
+
+    def keep(_: nn.Module, args: Any, k: Tensor) -> None:
+        weights.append(attention_weights(queries.pop(), k, scale=pool.scale))
+
+    with ExitStack() as stack:
+        if pool is not None:
+            first = pool.q_norm.register_forward_hook(lambda _, args, q: queries.append(q))
+            stack.callback(first.remove)
+            stack.callback(pool.k_norm.register_forward_hook(keep).remove)
         yield weights
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _read_out(model: nn.Module, tokens: Tokens, device: torch.device) -> Tensor:

@@ -37,6 +37,8 @@ class SmallCNN(ImageClassifier):
         num_classes: outputs; 0 gives the pooled features.
         widths: channels of each stage; `models.cost.match_cnn` solves for them.
         depth: convolutions in each stage.
+        pool: what halves the map: `stride`, of a stage's first convolution; `max`, the largest of
+            3 x 3 at every second pixel before it, as in `PooledConvStem`. Both cost the same.
         drop_rate: dropout before the head.
         global_pool: `avg`, the mean of the map; empty, the map itself, with `num_classes=0`.
     """
@@ -53,6 +55,7 @@ class SmallCNN(ImageClassifier):
         *,
         widths: Sequence[int] = (24, 48, 96),
         depth: int = 2,
+        pool: Literal["stride", "max"] = "stride",
         drop_rate: float = 0.0,
         global_pool: Literal["avg", ""] = "avg",
     ) -> None:
@@ -66,6 +69,8 @@ class SmallCNN(ImageClassifier):
         check_whole(in_chans=in_chans)
         check_whole(0, num_classes=num_classes)
         check_real(0, 1, open="high", drop_rate=drop_rate)
+        if pool not in ("stride", "max"):
+            raise UserError(f"pool={pool!r} is not known; choose one of stride, max")
         self.check_head(num_classes, global_pool)
         weights = (9 * a * b for a, b in pairwise((in_chans, *widths)))
         check_memory(
@@ -78,7 +83,10 @@ class SmallCNN(ImageClassifier):
         for i, width in enumerate(widths):
             layers: list[nn.Module] = []
             for j in range(depth):
-                stride = 2 if i and j == 0 and sizes[i] != sizes[i - 1] else 1
+                halves = i > 0 and j == 0 and sizes[i] != sizes[i - 1]
+                if halves and pool == "max":
+                    layers.append(nn.MaxPool2d(3, 2, 1))
+                stride = 2 if halves and pool == "stride" else 1
                 layers += [
                     nn.Conv2d(chans, width, 3, stride, 1, bias=False),
                     nn.BatchNorm2d(width),

@@ -18,11 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from vision_attn.errors import UserError
 from vision_attn.layers.state import in_eval
 from vision_attn.models.cnn import stage_sizes
+from vision_attn.names import Match
 from vision_attn.ops.checks import check_choice
 
 __all__ = ["TOLERANCE", "Cost", "Match", "activation_bytes", "cnn_cost", "cost", "match_cnn"]
-
-Match = Literal["params", "flops", "both", "none"]
 
 TOLERANCE: dict[str, tuple[float, float]] = {
     "params": (0.02, float("inf")),

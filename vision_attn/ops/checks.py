@@ -70,6 +70,7 @@ def check_flag(**values: Any) -> None:
 
 def check_choice(known: Iterable[str], /, **values: Any) -> None:
     """A UserError unless each named value is one of the known ones."""
+    known = tuple(known)
     for name, value in values.items():
         if value not in known:
             raise UserError(f"{name}={value!r} is not known; choose one of {', '.join(known)}")

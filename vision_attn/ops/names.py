@@ -40,7 +40,7 @@ _HERE = {  # the argument here, then how to write it: what others call it
     "key_mask=~{}, True = may be attended to": "key_padding_mask src_key_padding_mask",
     "key_mask={}.bool(), (B, N), True = may be attended to": "attention_mask "
     "encoder_attention_mask",
-    "key_mask": "key_mask padding_mask",
+    "key_mask, True = may be attended to": "key_mask padding_mask",
     "causal": "is_causal causal",
     "bias, added to the scores": "attn_bias rel_pos_bias shared_rel_pos_bias bias",
     "return_weights": "need_weights return_attention return_attn output_attentions need_attn "

@@ -3,36 +3,30 @@
 Figures, tables, sentences and the page read an `Analysis` and compute no statistic of their own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from vision_attn.errors import UserError
-from vision_attn.models.registry import attends
 from vision_attn.report.comparison import (
     CONTROLS,
     PROTOCOLS,
-    Change,
+    STOPPED,
     Comparison,
     Setting,
     compared,
+    turned,
+    whole,
 )
+from vision_attn.report.looks import attending
+from vision_attn.stats.intervals import interval_table
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
 from vision_attn.study.result import RUN
 from vision_attn.study.results import StoredStudy, select, summarise
 
-__all__ = [
-    "CONTROLS",
-    "PROTOCOLS",
-    "Analysis",
-    "Change",
-    "Comparison",
-    "Setting",
-    "analyse",
-    "choose_pair",
-]
+__all__ = ["CONTROLS", "PROTOCOLS", "Analysis", "Comparison", "Setting", "analyse", "choose_pair"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +36,13 @@ class Analysis:
     Args:
         stored: what was read: results, studies, tries of the tuning.
         archs: the model that each label stands for; a label without one is its own.
+        args: the arguments of each model, where they are stored.
         settings: every protocol and control, the main one first.
         summary: mean and interval of each measure, a row a (model, protocol, control, size).
         pair: the two models that the study is about, the CNN first; None with one model.
         comparisons: in each setting the first of the pair with every other model, by its label.
+        stopped: a row a (model, size): the weights of the lowest validation loss against the last
+            ones of the same runs, in the main setting; empty where they are not stored.
         laws: the power law of each model that has one.
         refused: why a model has none.
         training: mean logs without a control.
@@ -54,10 +51,12 @@ class Analysis:
 
     stored: StoredStudy
     archs: Mapping[str, str]
+    args: Mapping[str, Mapping[str, Any]]
     settings: tuple[Setting, ...]
     summary: pd.DataFrame
     pair: tuple[str, str] | None
     comparisons: Mapping[Setting, Mapping[str, Comparison]]
+    stopped: pd.DataFrame
     laws: Mapping[str, PowerLaw]
     refused: Mapping[str, str]
     training: pd.DataFrame
@@ -74,23 +73,41 @@ class Analysis:
         return self.comparisons[self.setting][self.pair[1]] if self.pair else None
 
     @property
-    def accuracy(self) -> dict[Setting, pd.DataFrame]:
-        """Test accuracy of the first of the pair minus the second, in each setting of both."""
-        if self.pair is None:
-            return {}
-        second = self.pair[1]
-        return {s: by[second].points for s, by in self.comparisons.items() if second in by}
-
-    @property
-    def others(self) -> dict[str, pd.DataFrame]:
-        """Test accuracy of the first of the pair minus each other model, in the main setting."""
-        return {model: c.points for model, c in self.comparisons[self.setting].items()}
-
-    @property
     def data(self) -> str:
         """What the images are called; empty where no study.yaml is stored."""
         data = [study["identity"]["data"] for study in self.stored.studies.values()]
         return " and ".join(sorted({str(d.get("label") or d["name"]) for d in data}))
+
+    @property
+    def pairs(self) -> pd.DataFrame:
+        """Every model against the reference as a tidy table, a row a measure and size.
+
+        `value` is the model minus the reference, and its error over the reference's in
+        `error_ratio`.
+        """
+        tables = [turned(c.rows).rename(columns={"mean": "value"}) for c in self._all]
+        return self._tidy(tables, "size measure value low high count fitted")
+
+    @property
+    def multipliers(self) -> pd.DataFrame:
+        """How many times the images of the reference each model needs for the same test error."""
+        tables = [c.multiplier.rename(columns={"n": "size"}) for c in self._all]
+        return self._tidy(tables, "size multiplier low high bound count")
+
+    @property
+    def _all(self) -> list[Comparison]:
+        return [c for models in self.comparisons.values() for c in models.values()]
+
+    def _tidy(self, tables: list[pd.DataFrame], columns: str) -> pd.DataFrame:
+        """Tables of all comparisons with what is compared."""
+        who = ["reference", "model", "protocol", "control"]
+        named = [
+            table.assign(**dict(zip(who, (c.first, c.second, *c.setting), strict=True)))
+            for c, table in zip(self._all, tables, strict=True)
+            if len(table)
+        ]
+        empty = pd.DataFrame(columns=[*who, *columns.split()])
+        return pd.concat(named, ignore_index=True)[list(empty)] if named else empty
 
     @property
     def main(self) -> pd.DataFrame:
@@ -107,26 +124,6 @@ class Analysis:
         """The summary of the main protocol, under every control."""
         return self.summary[self.summary["protocol"] == self.setting.protocol]
 
-    @property
-    def models(self) -> list[str]:
-        """The models of the main setting."""
-        return sorted(self.main["model"].unique())
-
-    @property
-    def failures(self) -> pd.DataFrame:
-        """The runs that failed."""
-        results = self.stored.results
-        return results[results["status"] != "ok"]
-
-    @property
-    def costs(self) -> dict[str, dict[str, Any]]:
-        """What study.yaml holds of each model's cost."""
-        return {
-            model: cost
-            for study in self.stored.studies.values()
-            for model, cost in study.get("costs", {}).items()
-        }
-
 
 def analyse(stored: StoredStudy) -> Analysis:
     """Every statistic of a report, each computed once."""
@@ -141,16 +138,22 @@ def analyse(stored: StoredStudy) -> Analysis:
     models = sorted(main.of(summary)["model"].unique())
     args = {str(m): a for study in stored.studies.values() for m, a in study["args"].items()}
     pair = choose_pair(models, archs, args)
-    comparisons = {s: _against(results, s, pair[0] if pair else None) for s in settings}
-    laws, refused = _laws(select(results, *main), models)
-    log = stored.training
+    comparisons = {
+        s: compared(results, s, pair[0], stored.correct) if pair else {} for s in settings
+    }
+    if pair:
+        comparisons[main][pair[1]] = whole(comparisons[main][pair[1]], results)
+    runs, log = select(results, *main), stored.training
+    laws, refused = _laws(runs, models)
     return Analysis(
         stored=stored,
         archs=archs,
+        args=args,
         settings=settings,
         summary=summary,
         pair=pair,
         comparisons=comparisons,
+        stopped=_stopped(runs),
         laws=laws,
         refused=refused,
         training=log[log["control"] == main.control] if len(log) else log,
@@ -159,7 +162,7 @@ def analyse(stored: StoredStudy) -> Analysis:
 
 
 def choose_pair(
-    models: list[str], archs: Mapping[str, str], args: Mapping[str, Mapping[str, Any]]
+    models: Sequence[str], archs: Mapping[str, str], args: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, str] | None:
     """The two models that the study is about: the CNN and the attention classifier.
 
@@ -169,23 +172,28 @@ def choose_pair(
     if len(models) < 2:
         return None
 
-    def distance(model: str, name: str, attending: bool) -> tuple[Any, ...]:
-        arch = archs.get(model, model)
-        return model != name, arch != name, attends(arch, args.get(model)) is not attending, model
+    def nearest(models: Sequence[str], name: str, attention: bool) -> str:
+        if name in models:
+            return name
+        named = [m for m in models if archs.get(m, m) == name] or models
+        right = [m for m in named if attending(archs.get(m, m), args.get(m)) is attention]
+        return min(right or named)
 
-    first = min(models, key=lambda m: distance(m, "cnn", False))
-    rest = [m for m in models if m != first]
-    return first, min(rest, key=lambda m: distance(m, "vit", True))
+    first = nearest(models, "cnn", False)
+    return first, nearest([m for m in models if m != first], "vit", True)
 
 
-def _against(
-    results: pd.DataFrame, setting: Setting, reference: str | None
-) -> dict[str, Comparison]:
-    """The reference with every other model of a setting; nothing where it is not there."""
-    models = sorted(select(results, *setting)["model"].unique())
-    if reference is None or reference not in models:
-        return {}
-    return {m: compared(results, reference, m, setting) for m in models if m != reference}
+def _stopped(runs: pd.DataFrame) -> pd.DataFrame:
+    """Both weights of the runs that store both, and the earlier minus the last ones."""
+    if not {*STOPPED} <= set(runs) or runs[[*STOPPED]].isna().all(axis=None):
+        return pd.DataFrame()
+    names = ["test_acc", "test_loss", *STOPPED]
+    names += ["val_loss_rise"] * ("val_loss_rise" in runs)
+    runs = runs.dropna(subset=[*STOPPED]).astype(dict.fromkeys(names, float))
+    gains = {f"{m}_gain": runs[f"best_{m}"] - runs[m] for m in ("test_acc", "test_loss")}
+    by = ["model", "size"]
+    draws = runs.assign(**gains).groupby([*by, "draw"])[[*names, *gains]].mean()
+    return interval_table(draws.reset_index(), by, [*names, *gains])
 
 
 def _laws(runs: pd.DataFrame, models: list[str]) -> tuple[dict[str, PowerLaw], dict[str, str]]:

@@ -5,12 +5,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from vision_attn.errors import UserError
 from vision_attn.report.analysis import Analysis, analyse
-from vision_attn.report.sentences import Answer, lines, verdict
-from vision_attn.report.tidy import multipliers, pairs
+from vision_attn.report.sentences import lines, verdict
 from vision_attn.study.join import join
 
 if TYPE_CHECKING:
@@ -25,35 +22,20 @@ class LoadedStudy:
 
     Args:
         analysis: every statistic of it.
+
+    Its tables are `results`, one row a run; `summary`, mean and 95 % interval of each measure, a
+    row a (model, protocol, control, size); `pairs`, every model against the reference, paired by
+    draw; `multiplier`, how many times the reference's images each model needs for the same test
+    error; `stopped`, weights of the lowest validation loss against the last ones. `answers` say who
+    is better, who overfits more, whether the difference shrinks, and a line on each further model.
     """
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
-
-    @property
-    def results(self) -> pd.DataFrame:
-        """One row a run."""
-        return self.analysis.stored.results
-
-    @property
-    def summary(self) -> pd.DataFrame:
-        """Mean and 95 % interval of each measure, a row a (model, protocol, control, size)."""
-        return self.analysis.summary
-
-    @property
-    def pairs(self) -> pd.DataFrame:
-        """Every model against the reference, paired by draw, a row a measure and size."""
-        return pairs(self.analysis)
-
-    @property
-    def multiplier(self) -> pd.DataFrame:
-        """How many times the reference's images each model needs for the same test error."""
-        return multipliers(self.analysis)
-
-    @property
-    def answers(self) -> list[Answer]:
-        """Who is better, who overfits more, whether the difference shrinks; a line a model."""
-        return [*verdict(self.analysis), *lines(self.analysis)]
+        self.results, self.summary = analysis.stored.results, analysis.summary
+        self.pairs, self.multiplier = analysis.pairs, analysis.multipliers
+        self.stopped = analysis.stopped
+        self.answers = [*verdict(analysis), *lines(analysis)]
 
     def plot(
         self, name: str, ax: "Axes | None" = None, models: Sequence[str] | None = None

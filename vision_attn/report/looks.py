@@ -1,12 +1,11 @@
 """One colour and one marker for each model, the same in every figure."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from vision_attn.models.registry import attends
-
-__all__ = ["Look", "looks"]
+__all__ = ["Look", "attending", "looks"]
 
 
 @dataclass(frozen=True)
@@ -19,9 +18,8 @@ class Look:
 
 # Each colour has a contrast of 3 to 1 or more on white; those that are known by name are also far
 # apart for an eye without the green cones (deuteranopia).
-_KNOWN = {
-    "cnn": ("#0072b2", "o"),
-    "linear": ("#555555", "X"),
+_CONVOLUTION = {"cnn": ("#0072b2", "o"), "linear": ("#555555", "X")}
+_ATTENTION = {
     "vit": ("#d55e00", "s"),
     "pixel_vit": ("#f2436f", "D"),
     "conv_stem_vit": ("#7d6608", "^"),
@@ -29,18 +27,32 @@ _KNOWN = {
     "local_vit": ("#7b1e1e", "P"),
     "pooled_stem_vit": ("#e0218a", "<"),
 }
-_CONVOLUTION = ("#7488a8", "#1d2f6f", "#5b7ce0", "#00606e", "#3f3fd0")
-_ATTENTION = ("#bb7a45", "#8a4b5a", "#3d1408", "#d400c0", "#1f4d00")
-_COLOURS = (*(colour for colour, _ in _KNOWN.values()), *_CONVOLUTION, *_ATTENTION)
+_KNOWN = _CONVOLUTION | _ATTENTION
+_COLD = ("#7488a8", "#1d2f6f", "#5b7ce0", "#00606e", "#3f3fd0")
+_WARM = ("#bb7a45", "#8a4b5a", "#3d1408", "#d400c0", "#1f4d00")
+_COLOURS = (*(colour for colour, _ in _KNOWN.values()), *_COLD, *_WARM)
 _MARKERS = (">", "h", "p", "d", "o", "s", "^", "D", "v", "P", "X", "<")
 
 
-def looks(models: Iterable[str], archs: Mapping[str, str]) -> dict[str, Look]:
-    """A look for each label, warm colours for attention, cold ones for convolution.
+def attending(arch: str, args: Mapping[str, Any] | None = None) -> bool:
+    """Whether a model has attention, as of `models.registry.attends`; ours need no torch for it."""
+    if arch not in _KNOWN:
+        from vision_attn.models.registry import attends
 
-    It depends on the label and on the model that it stands for. Where its colour or marker is
-    taken, the later label in alphabetical order takes the next free one; only with more labels
-    than there are do two have a colour or a marker in common, and never both.
+        return attends(arch, args)
+    return arch in _ATTENTION and (args or {}).get("mixer", "attention") == "attention"
+
+
+def looks(
+    models: Iterable[str],
+    archs: Mapping[str, str],
+    args: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Look]:
+    """A look for each label, warm colours for attention, cold ones for what has none.
+
+    It depends on the label, on the model that it stands for and on that model's arguments. Where
+    its colour or marker is taken, the later label in alphabetical order takes the next free one;
+    only with more labels than there are do two have a colour or a marker in common, and never both.
     """
     chosen: dict[str, Look] = {}
     for model in sorted(set(models), key=lambda m: (m not in _KNOWN, m)):
@@ -48,17 +60,16 @@ def looks(models: Iterable[str], archs: Mapping[str, str]) -> dict[str, Look]:
             chosen[model] = Look(*_KNOWN[model])
             continue
         number = int.from_bytes(hashlib.blake2b(model.encode(), digest_size=4).digest(), "big")
-        palette = _ATTENTION if attends(archs.get(model, model)) else _CONVOLUTION
-        colours = dict.fromkeys((*_turned(palette, number), *_COLOURS))
-        chosen[model] = _free(list(colours), list(_turned(_MARKERS, number // 64)), chosen)
+        warm = attending(archs.get(model, model), (args or {}).get(model))
+        colours = dict.fromkeys((*_turned(_WARM if warm else _COLD, number), *_COLOURS))
+        chosen[model] = _free([*colours], _turned(_MARKERS, number // 64), chosen)
     return chosen
 
 
-def _turned(items: Sequence[str], by: int) -> Iterator[str]:
+def _turned(items: Sequence[str], by: int) -> list[str]:
     """All of them, from a place that the number names."""
     start = by % len(items)
-    yield from items[start:]
-    yield from items[:start]
+    return [*items[start:], *items[:start]]
 
 
 def _free(colours: list[str], markers: list[str], chosen: Mapping[str, Look]) -> Look:

@@ -11,16 +11,17 @@ from vision_attn.study.config import FITTED
 __all__ = [
     "FIT",
     "difference_cell",
+    "exact",
     "images",
     "mean_and_half",
     "number",
-    "points",
     "short",
     "times",
     "times_cell",
     "too_wide",
     "unbounded",
     "with_interval",
+    "written",
 ]
 
 FIT = f"{100 * FITTED:.0f} %"
@@ -33,6 +34,16 @@ def number(value: float, form: str) -> str:
     return text.lstrip("-") if float(text) == 0 else text
 
 
+def exact(share: float) -> str:
+    """A share as points of per cent, without their word."""
+    return number(100 * share, ".1f")
+
+
+def written(value: float, form: str) -> str:
+    """A number in the form of a `Measure`: `%` is a share in points of per cent."""
+    return exact(value) if form == "%" else number(value, form)
+
+
 def short(value: float) -> str:
     """1234567 as `1.23 M`."""
     for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -41,18 +52,10 @@ def short(value: float) -> str:
     return f"{value:.0f}"
 
 
-def images(sizes: Iterable[int], *, of: Iterable[int] = ()) -> str:
-    """Sizes as words; `all 6 sizes from 250 to 10,000 images` where they are all of `of`."""
-    every, total = [int(s) for s in sizes], len(list(of))
-    if len(every) == total > 2:
-        return f"all {total} sizes from {every[0]:,} to {every[-1]:,} images"
-    words = [f"{s:,}" for s in every]
+def images(sizes: Iterable[int]) -> str:
+    """Sizes as words: `20, 50 and 1,000 images`."""
+    words = [f"{int(s):,}" for s in sizes]
     return " and ".join([", ".join(words[:-1]), words[-1]][len(words) < 2 :]) + " images"
-
-
-def points(share: float) -> str:
-    """A share as points of per cent."""
-    return f"{number(100 * share, '.1f')} points"
 
 
 def too_wide(low: float, high: float) -> bool:
@@ -60,30 +63,32 @@ def too_wide(low: float, high: float) -> bool:
     return bool(low < -1 or high > 1)
 
 
-def mean_and_half(row: Any, measure: str | None = None) -> str:
-    """Mean and half-width of the interval in points of per cent; a star where not fitted."""
-    prefix = f"{measure}_" if measure else ""
-    mean, high = row[f"{prefix}mean"], row[f"{prefix}high"]
-    text = number(100 * mean, ".1f")
-    if pd.notna(high):
-        text += f" ± {100 * (high - mean):.1f}"
-    return text + ("*" if measure == "gap" and row["fitted"] < 1 else "")
+def mean_and_half(mean: float, high: float) -> str:
+    """A share and the half-width of its interval, in points of per cent."""
+    return exact(mean) + (f" ± {100 * (high - mean):.1f}" if pd.notna(high) else "")
 
 
 def difference_cell(row: Any) -> str:
     """A paired difference as `mean_and_half`, without an interval that says nothing."""
-    if too_wide(row["low"], row["high"]):
-        return f"{number(100 * row['mean'], '.1f')} (too wide)"
-    return mean_and_half(row)
+    wide = too_wide(row["low"], row["high"])
+    return f"{exact(row['mean'])} (too wide)" if wide else mean_and_half(row["mean"], row["high"])
 
 
-def with_interval(row: Any, name: str, scale: float, form: str, prefix: str = "") -> str:
-    """A value with the ends of its interval, where there is one; nothing where it is NaN."""
-    low, high = (row[f"{prefix}_{end}" if prefix else end] for end in ("low", "high"))
-    if pd.isna(row[name]):
+def with_interval(row: Any, form: str, name: str = "") -> str:
+    """A value with the ends of its interval, where it has one; nothing where it is NaN.
+
+    Args:
+        row: with `mean`, `low` and `high`.
+        form: of its numbers; `%` stands for a share in points of per cent.
+        name: before the names of the row's values, as in `test_acc_mean`.
+    """
+    values = [row[f"{name}{end}"] for end in ("mean", "low", "high")]
+    mean, low, high = (written(v, form) for v in values)
+    if pd.isna(values[0]):
         return ""
-    text, *ends = (number(scale * v, form) for v in (row[name], low, high))
-    return text if pd.isna(low) else f"{text} ({ends[0]} to {ends[1]})"
+    if form == "%" and too_wide(*values[1:]):
+        return f"{mean} (too wide)"
+    return mean if pd.isna(values[1]) else f"{mean} ({low} to {high})"
 
 
 def unbounded(row: Any) -> bool:
@@ -96,23 +101,21 @@ def times(row: Any) -> str:
     if row["bound"]:
         word = "more" if row["bound"].startswith(">") else "less"
         return f"{word} than {row['limit']:.2g} times"
-    text = f"{row['multiplier']:.2g} times"
-    if np.isnan(row["low"]):
-        return text
-    if unbounded(row):
-        return f"{text} (not bounded by these draws)"
-    top = f"to {row['high']:.2g}" if np.isfinite(row["high"]) else "to beyond the data"
-    return f"{text} ({row['low']:.2g} {top})"
+    return _times(row, ".2g", " times", " by these draws")
 
 
 def times_cell(row: Any) -> str:
     """The same for a cell of a table; at the end of the data a bound of 1 says nothing."""
     if row["bound"]:
         return "" if row["limit"] == 1 else str(row["bound"])
-    text = f"{row['multiplier']:.2f}"
-    if unbounded(row):
-        return f"{text} (not bounded)"
+    return _times(row, ".2f")
+
+
+def _times(row: Any, form: str, word: str = "", by: str = "") -> str:
+    text = f"{row['multiplier']:{form}}{word}"
     if pd.isna(row["low"]):
         return text
-    top = f"{row['high']:.2f}" if np.isfinite(row["high"]) else "beyond the data"
-    return f"{text} ({row['low']:.2f} to {top})"
+    if unbounded(row):
+        return f"{text} (not bounded{by})"
+    top = f"{row['high']:{form}}" if np.isfinite(row["high"]) else "beyond the data"
+    return f"{text} ({row['low']:{form}} to {top})"

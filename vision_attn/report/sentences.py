@@ -1,44 +1,31 @@
 """The answers of a study as sentences, made from its numbers; the words follow the intervals.
 
-Differences are paired by draw. Where an interval contains 0 no difference can be shown, one draw
-gives no interval, and one that leaves -100 to 100 points is too wide to say anything. Draws and
-level are said once, by `terms`.
+Differences are paired by draw. Draws and level of the intervals are said once, by `terms`.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from vision_attn.report.analysis import Analysis, Comparison
-from vision_attn.report.clauses import (
-    Sense,
-    at,
-    course,
-    direction,
-    ends,
-    exact,
-    first_upper,
-    from_to,
-    loss,
-    named,
-    side_of,
-    sizes_of,
-    way,
-)
-from vision_attn.report.numbers import FIT, images, number, times, too_wide, unbounded
-from vision_attn.report.remarks import meeting
+from vision_attn.report.analysis import Analysis
+from vision_attn.report.comparison import MEASURES, Comparison
+from vision_attn.report.numbers import FIT, exact, images, number, times, too_wide, unbounded
+from vision_attn.report.senses import Sense, direction, first_upper, named
+from vision_attn.stats.multiplier import Crossing
+from vision_attn.stats.paired import RATIO
 
 __all__ = [
     "Answer",
-    "about_one",
     "better",
+    "change_text",
     "growth",
     "lines",
+    "meeting",
     "overfitting",
     "terms",
+    "together",
     "verdict",
 ]
 
@@ -50,24 +37,12 @@ class Answer:
     Args:
         question: as a reader asks it; in `lines` the label of a model.
         answer: one sentence, short, to be printed bold.
-        number: the number in it; empty where it has none.
-        kind: what it says: `first` or `second` of the pair, `both`, `open`, `wide`, `single` or
-            `none`; of `growth` `grows`, `shrinks`, `turns`, `open`, `wide`, `single` or `none`.
         details: further sentences with intervals; may be empty.
-        kinds: the sizes by kind of each measure; of `growth` the kind of each measure.
     """
 
     question: str
     answer: str
-    number: str
-    kind: str
     details: str = ""
-    kinds: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """The answer and its details."""
-        return f"{self.answer} {self.details}".rstrip()
 
 
 WHO, OVERFITS, SHRINKS = (
@@ -79,14 +54,14 @@ WHO, OVERFITS, SHRINKS = (
 
 def verdict(analysis: Analysis) -> list[Answer]:
     """Who is better, who overfits more, and whether the difference shrinks as images grow."""
-    comparison = analysis.comparison
-    if comparison is None:
-        return about_one(analysis.main)
-    if comparison.points.empty:
-        both = f"{named(comparison.first)} and {named(comparison.second)}"
+    c = analysis.comparison
+    if c is None:
+        return _about_one(analysis.main)
+    if c.points.empty:
+        both = f"{named(c.first)} and {named(c.second)}"
         said = f"{both} share no draw of the same size, so nothing can be compared."
-        return [Answer(WHO, first_upper(said), "", "none")]
-    return [better(comparison), overfitting(comparison), growth(comparison)]
+        return [Answer(WHO, first_upper(said))]
+    return [better(c), overfitting(c), growth(c)]
 
 
 def terms(analysis: Analysis) -> str:
@@ -104,227 +79,206 @@ def lines(analysis: Analysis) -> list[Answer]:
     return [_line(c) for model, c in further if model not in pair and len(c.points)]
 
 
-def _accuracy(c: Comparison) -> Sense:
-    return Sense(
-        "accuracy", c.points, c.first, c.second, "is ahead", exact, " points", True, c.points
-    )
-
-
-def _senses(c: Comparison) -> tuple[Sense, Sense]:
-    """The two senses of overfitting: the gap where both fitted, and the rise after the minimum."""
-    more = "overfits more"
-    fitted = c.gap[c.gap["fitted"].astype(float) == 1]
-    return (
-        Sense("the gap in accuracy", fitted, c.second, c.first, more, exact, " points", True,
-               c.points),
-        Sense("the rise of validation loss", c.rise, c.second, c.first, more, loss, "", False,
-               c.points),
-    )  # fmt: skip
-
-
-def _kind(senses: list[Sense], c: Comparison) -> str:
-    """Who wins in these senses, or why nobody does."""
-    models = {model for sense in senses for model, _ in sense.winners()}
-    if models:
-        return "both" if len(models) == 2 else "first" if models == {c.first} else "second"
-    said = {kind for sense in senses for kind in sense.groups}
-    return next((kind for kind in ("open", "wide", "single") if kind in said), "none")
-
-
-def better(comparison: Comparison) -> Answer:
+def better(c: Comparison) -> Answer:
     """Who has the higher test accuracy, by how many points, at which sizes."""
-    c, sense = comparison, _accuracy(comparison)
-    said = [f"{named(m)}, {at(rows, c.points)}, by {sense.by(rows)}" for m, rows in sense.winners()]
-    unclear = list(sense.unclear())
-    details = [f"{first_upper(text)}." for text in unclear] if said else []
+    sense, loss = Sense.of(c, "test_acc"), Sense.of(c, "test_loss")
+    details = []
     for model, rows in sense.winners():
-        sign = 1 if model == c.first else -1
-        other = c.second if model == c.first else c.first
-        by = ends(rows, exact, " points", sign)
-        details.insert(0, f"{first_upper(named(model))} is ahead of {named(other)} by {by}.")
-    if len(c.loss):
-        details.append(_test_loss(c))
-    return Answer(
-        WHO,
-        f"{first_upper('; '.join(said or unclear))}.",
-        sense.number(),
-        _kind([sense], c),
-        " ".join(details),
-        {"points": sizes_of(sense.groups)},
-    )
-
-
-def _test_loss(c: Comparison) -> str:
-    """Whose test loss is higher; it also counts how sure a model is of its mistakes."""
-    sense = Sense("", c.loss, c.second, c.first, "is worse", loss, "", False, c.points)
-    said = [f"{named(m)} is worse {at(r, c.points)}, by {sense.by(r)}" for m, r in sense.winners()]
-    return f"In test loss {'; '.join([*said, *sense.unclear()])}."
-
-
-def overfitting(comparison: Comparison) -> Answer:
-    """Whose gap in accuracy is larger where both fitted, and whose validation loss rises more."""
-    c = comparison
-    gap, rise = _senses(c)
-    senses = [gap, *[rise] * bool(len(rise.table))]
-    winners = [list(sense.winners()) for sense in senses]
-    alone = {model for side in winners for model, _ in side}
-    if len(alone) == 1 and all(winners):
-        parts = [
-            f"by {sense.name} {at(rows, c.points)} ({sense.by(rows)})"
-            for sense, ((_, rows),) in zip(senses, winners, strict=True)
+        other, sign = (c.second, 1) if model == c.first else (c.first, -1)
+        by = sense.ends(rows, sign)
+        details.append(f"{first_upper(named(model))} is ahead of {named(other)} by {by}.")
+    if sense.winners():
+        details += [f"{first_upper(text)}." for text in sense.unclear()]
+    if len(loss.table):  # it also counts how sure a model is of its mistakes
+        worse = [
+            *loss.said("{who} is worse {at}, by {by}"),
+            *(loss.unclear() if loss.winners() else ()),
         ]
+        details.append(f"In test loss {'; '.join(worse)}.")
+    said = "; ".join(sense.said("{who}, {at}, by {by}"))
+    return Answer(WHO, f"{first_upper(said)}.", " ".join(details))
+
+
+def overfitting(c: Comparison) -> Answer:
+    """Whose gap in accuracy is larger where both fitted, and whose validation loss rises more."""
+    gap, rise = Sense.of(c, "gap"), Sense.of(c, "val_loss_rise")
+    senses = [gap, *[rise] * bool(len(rise.table))]
+    alone = {model for sense in senses for model, _ in sense.winners()}
+    if len(alone) == 1 and all(sense.winners() for sense in senses):
+        parts = [f"by {s.measure.name} {s.said('{at} ({by})')[0]}" for s in senses]
         answer = f"{named(alone.pop())}, {' and '.join(parts)}"
     else:
-        answer = "; ".join(f"by {sense.name} {_said(sense)}" for sense in senses)
-    told = [sense for sense in senses if len(sense.table)]
-    return Answer(
-        OVERFITS,
-        f"{first_upper(answer)}.",
-        "; ".join(sense.number() for sense in told),
-        _kind(told, c),
-        " ".join(_about_overfitting(c, gap, rise)),
-        {
-            name: sizes_of(sense.groups)
-            for name, sense in (("gap", gap), ("rise", rise))
-            if len(sense.table)
-        },
-    )
-
-
-def _said(sense: Sense) -> str:
-    if sense.table.empty:
-        return "that cannot be said, as at no size every run of both fitted"
-    said = [f"{named(m)}, {at(rows, sense.of)} ({sense.by(rows)})" for m, rows in sense.winners()]
-    return "; ".join(said or sense.unclear())
+        nothing = ["that cannot be said, as at no size every run of both fitted"]
+        answer = "; ".join(
+            f"by {s.measure.name} {'; '.join(s.said('{who}, {at} ({by})') or nothing)}"
+            for s in senses
+        )
+    details = " ".join(_about_overfitting(c, gap, rise))
+    return Answer(OVERFITS, f"{first_upper(answer)}.", details)
 
 
 def _about_overfitting(c: Comparison, gap: Sense, rise: Sense) -> Iterator[str]:
     """What the two senses mean here, and their intervals."""
-    fitted = gap.table
-    if len(fitted):
-        where = images(fitted["size"])
+    if len(gap.table):
+        where = images(gap.table["size"])
         yield (
             f"The gap, train minus test accuracy, counts where every run of both reached {FIT} on"
             f" train images: at {where}. There a wider gap is a lower test accuracy."
         )
-        yield f"Gap, {c.second} minus {c.first}: {ends(fitted, exact, ' points')}."
+        yield f"Gap, {c.second} minus {c.first}: {gap.ends(gap.table)}."
     if rise.table.empty:
         yield "No validation loss is logged, so its rise is not known."
         return
     yield (
         "The rise is the validation loss at the end minus its minimum on the way, in logs of at"
-        f" least {c.log_rows} rows; {c.second} minus {c.first}: {ends(rise.table, loss)}."
+        f" least {c.log_rows} rows; {c.second} minus {c.first}: {rise.ends(rise.table)}."
     )
 
 
-def growth(comparison: Comparison) -> Answer:
+def growth(c: Comparison) -> Answer:
     """Whether the difference shrinks from the smallest size to the largest.
 
     In points of accuracy, as a ratio of errors where that says something else, and in the rise of
     the validation loss.
     """
-    c = comparison
-    accuracy = _accuracy(c)
+    accuracy, rise = Sense.of(c, "test_acc"), Sense.of(c, "val_loss_rise")
     if len(c.points) < 2:
-        return Answer(SHRINKS, "One size cannot say.", "", "none")
-    side = side_of(c.points)
-    said = {"points": course(accuracy, c.change)}
-    number = from_to(accuracy, side)
-    ratio = c.ratio["ratio"]
-    parts = [f"in accuracy {way(accuracy, c.change, said['points'])}"]
-    if len(ratio) > 1 and ratio.iloc[[0, -1]].notna().all():
-        said["ratio"] = direction(c.ratio_change, side)
-        other = said["points"] not in (said["ratio"], "turns", "single", "none")
-        if other and said["ratio"] in ("grows", "shrinks"):
-            word = "no, it grows" if said["ratio"] == "grows" else "yes,"
-            first, last = (loss(ratio.iloc[i] ** side) for i in (0, -1))
-            parts.append(f"as a ratio of errors {word} from {first} to {last}")
-    _, rise = _senses(c)
+        return Answer(SHRINKS, "One size cannot say.")
+    parts = [f"in accuracy {accuracy.way()}"]
+    side, ratio = accuracy.side, c.table(RATIO)["mean"]
+    by_ratio = direction(c.change(RATIO), side)
+    words = (
+        {"grows": "no, it grows", "shrinks": "yes,"} if ratio.iloc[[0, -1]].notna().all() else {}
+    )
+    if by_ratio in words and accuracy.course not in (by_ratio, "turns", "single", "none"):
+        first, last = (number(value**side, ".2f") for value in ratio.iloc[[0, -1]])
+        parts.append(f"as a ratio of errors {words[by_ratio]} from {first} to {last}")
     if len(rise.table) > 1:
-        said["rise"] = course(rise, c.rise_change)
-        parts.append(f"in {rise.name} {way(rise, c.rise_change, said['rise'])}")
-    answer = f"{first_upper('; '.join(parts))}."
-    details = " ".join(_about_growth(c, side, said))
-    return Answer(SHRINKS, answer, number, said["points"], details, said)
+        parts.append(f"in {rise.measure.name} {rise.way()}")
+    details = " ".join(_about_growth(c, rise))
+    return Answer(SHRINKS, f"{first_upper('; '.join(parts))}.", details)
 
 
-def _about_growth(c: Comparison, side: float, said: Mapping[str, str]) -> Iterator[str]:
+def _about_growth(c: Comparison, rise: Sense) -> Iterator[str]:
     """The changes with their intervals, the multiple of images, the crossing, what did not fit."""
-    changes = [
-        (c.change, lambda v: f"{number(100 * v, '+.1f')}", " points of accuracy", True),
-        (c.ratio_change, lambda v: f"× {np.exp(v):.2f}", " in the ratio of errors", False),
-        (c.rise_change, lambda v: number(v, "+.2f"), " in the rise of validation loss", False),
+    texts = [
+        f"{MEASURES[m].name} {text}"
+        for m in ("test_acc", RATIO, "val_loss_rise")
+        if (text := change_text(c, m)).endswith(")")
     ]
-    texts = []
-    for change, form, unit, share in changes:
-        if change.draws > 1 and not (share and too_wide(change.low, change.high)):
-            low, high = form(change.low), form(change.high)
-            texts.append(f"{form(change.mean)}{unit} ({low} to {high})")
     if texts:
         n = c.points["size"]
         yield f"Change from {n.iloc[0]:,} to {n.iloc[-1]:,} images: {', '.join(texts)}."
-    yield from _multiple(c)
-    yield f"Crossing of the curves of test error: {meeting(c.crossing)}."
-    unfitted = c.points[c.points["fitted"] < 1]
-    if len(unfitted):
-        where = images(unfitted["size"])
-        too = ", also of a rise that is small" * bool(len(c.rise))
-        yield f"At {where} not every run fitted, so undertraining may be a part of it{too}."
-
-
-def _multiple(c: Comparison) -> Iterator[str]:
-    """How many times the images `second` needs, where that says something."""
-    table = c.multiplier
-    if table.empty:
-        return
-    known = table["multiplier"].notna() & ~table.apply(unbounded, axis=1)
-    told = table[known | ((table["bound"] != "") & ((table["limit"] - 1).abs() > 0.05))]
+    told = c.multiplier
     if len(told):
-        last = (told[told["multiplier"].notna()] if known.any() else told).iloc[-1]
+        known = told["multiplier"].notna() & ~told.apply(unbounded, axis=1)
+        bounds = (told["bound"] != "") & ((told["limit"] - 1).abs() > 0.05)
+        told = told[known if known.any() else bounds]
+    if len(told):  # where it says something
+        last = told.iloc[-1]
         yield (
             f"For the test error of {named(c.first)} at {int(last['n']):,} images,"
             f" {named(c.second)} needs {times(last)} the images."
         )
+    if c.crossing:
+        yield f"Crossing of the curves of test error: {meeting(c.crossing)}."
+    unfitted = c.points[c.points["fitted"] < 1]
+    if len(unfitted):
+        too = ", also of a rise that is small" * bool(len(rise.table))
+        where = images(unfitted["size"])
+        yield f"At {where} not every run fitted, so undertraining may be a part of it{too}."
+
+
+def change_text(c: Comparison, measure: str) -> str:
+    """A change with its interval, that of a ratio as a factor; in words where there is none."""
+    change, form = c.change(measure), MEASURES[measure].form
+    if change.draws < 2:
+        return "no interval"
+    if form == "%" and too_wide(change.low, change.high):
+        return "too wide"
+    if measure == RATIO:
+        mean, low, high = (number(np.exp(value), form) for value in change[:3])
+        return f"× {mean} ({low} to {high})"
+    scale, form = (100, "+.1f") if form == "%" else (1, f"+{form}")
+    mean, low, high = (number(scale * value, form) for value in change[:3])
+    return f"{mean} ({low} to {high})"
+
+
+def meeting(c: Crossing) -> str:
+    """Where two curves cross, or why that cannot be read."""
+    nothing, both = "no crossing can be read:", f"{c.leader} and {c.chaser}"
+    if len(c.sizes) < 2:
+        return f"{nothing} {both} share {len(c.sizes)} sizes, it takes 2"
+    if np.isnan(c.median):
+        return f"{nothing} a run of {both} has no error, so no logarithm"
+    first, last = (f"{c.sizes[i]:,.0f}" for i in (0, -1))
+    never = f"none up to {last}"
+    if c.median == np.inf:
+        text = f"{never}: {c.leader} is ahead"
+    elif c.median == 0:
+        text = f"{c.chaser} is ahead of {c.leader} from {first} on"
+    else:
+        text = f"{c.chaser} overtakes {c.leader} at {c.median:,.0f}"
+    if c.count < 2:
+        return f"{text} (1 draw: no interval)"
+    if c.low == np.inf:
+        return f"{text} ({100 * c.share_none:.0f} % of resamples)"
+    if c.low == 0 and c.high == np.inf:
+        return f"{text} (not bounded by these draws)"
+    low, high = (
+        never if end == np.inf else f"{end:,.0f}" if end else f"under {first}"
+        for end in (c.low, c.high)
+    )
+    return f"{text} ({low} to {high}; none in {100 * c.share_none:.0f} % of resamples)"
 
 
 def _line(c: Comparison) -> Answer:
     """One further model in one sentence."""
-    sense, senses, other = _accuracy(c), _senses(c), named(c.first)
+    sense, other = Sense.of(c, "test_acc"), named(c.first)
     words = {c.first: f"behind {other}", c.second: f"ahead of {other}"}
-    parts = [f"{words[m]} {at(r, c.points)}, by {sense.by(r)}" for m, r in sense.winners()]
+    parts = [f"{words[m]} {sense.at(r)}, by {sense.by(r)}" for m, r in sense.winners()]
     parts = parts or list(sense.unclear())
+    senses = [Sense.of(c, measure) for measure in ("gap", "val_loss_rise")]
     for verb, model in (("more", c.second), ("less", c.first)):
         by = [
-            f"by {measure.name} {at(rows, c.points)}"
+            f"by {measure.measure.name} {measure.at(rows)}"
             for measure in senses
             for winner, rows in measure.winners()
             if winner == model
         ]
         if by:
             parts.append(f"overfits {verb} {' and '.join(by)}")
-    kind = course(sense, c.change) if len(c.points) > 1 else "none"
-    if kind in ("grows", "shrinks") and len(list(sense.winners())) == 1:
-        parts.append(f"the difference in accuracy {kind}")
-    text = f"{'; '.join(parts)}."
-    return Answer(c.second, text, sense.number(), _kind([sense], c))
+    if len(sense.winners()) == 1 and len(c.points) > 1 and sense.course in ("grows", "shrinks"):
+        parts.append(f"the difference in accuracy {sense.course}")
+    return Answer(c.second, f"{'; '.join(parts)}.")
 
 
-def about_one(summary: pd.DataFrame) -> list[Answer]:
+def _about_one(summary: pd.DataFrame) -> list[Answer]:
     """What can be said of a study with one model."""
+
+    def at_ends(rows: pd.DataFrame, measure: str, unit: str) -> str:
+        return " and ".join(
+            f"{exact(r[f'{measure}_mean'])}{unit} at {r['size']:,} images"
+            for r in rows.iloc[[0, -1][: len(rows)]].to_dict("records")
+        )
+
     model = named(str(summary["model"].iloc[0]))
-    reached = _at_ends(summary, "test_acc", " %")
-    answers = [Answer(f"How good is {model}?", f"{reached}.", reached, "none")]
-    question, fitted = "How much does it overfit?", summary[summary["fitted"] == 1]
-    if fitted.empty:
-        said = f"That cannot be said: at no size every run reached {FIT} on train images."
-        return [*answers, Answer(question, said, "", "none")]
-    gap = _at_ends(fitted, "gap", " points")
-    text = f"By a gap in accuracy of {gap}."
-    return [*answers, Answer(question, text, gap, "none")]
+    good = Answer(f"How good is {model}?", f"{at_ends(summary, 'test_acc', ' %')}.")
+    fitted = summary[summary["fitted"] == 1]
+    said = f"That cannot be said: at no size every run reached {FIT} on train images."
+    if len(fitted):
+        said = f"By a gap in accuracy of {at_ends(fitted, 'gap', ' points')}."
+    return [good, Answer("How much does it overfit?", said)]
 
 
-def _at_ends(summary: pd.DataFrame, measure: str, unit: str) -> str:
-    rows = [summary.iloc[i] for i in dict.fromkeys((0, len(summary) - 1))]
-    return " and ".join(
-        f"{exact(r[f'{measure}_mean'])}{unit} at {int(r['size']):,} images" for r in rows
+def together(analysis: Analysis) -> str:
+    """How many intervals a reader sees at once, and how many of so many are wrong by chance."""
+    against = analysis.comparisons[analysis.setting].values()
+    count = sum(int(c.rows["low"].notna().sum()) for c in against)
+    if count < 2:
+        return ""
+    wrong = max(1, round(count / 20))
+    return (
+        f"{count} intervals of differences are read here together; of so many at 95 % about"
+        f" {wrong} would miss the true value by chance."
     )

@@ -2,23 +2,18 @@
 
 import io
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from vision_attn.errors import UserError
-from vision_attn.report.marks import name_curves
 
-__all__ = ["KINDS", "options", "render", "style", "styled", "width_and_height"]
+__all__ = ["KINDS", "options", "render", "style"]
 
 _SIZE = (5.4, 4.2)
 
@@ -44,79 +39,38 @@ _STYLE: dict[Any, Any] = {
     "legend.title_fontsize": "small",
 }
 
-_ACTIVE: ContextVar[bool] = ContextVar("active", default=False)
 
-P = ParamSpec("P")
-T = TypeVar("T")
+KINDS = ("svg", "png", "pdf")
+_METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 @contextmanager
 def style(changes: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Our style where the user's rcParams are matplotlib's own, and `changes` over both.
-
-    Inside another one it does nothing.
-    """
-    if _ACTIVE.get():
-        yield
-        return
+    """Our style where the user's rcParams are matplotlib's own, and `changes` over both."""
     now, own = matplotlib.rcParams, matplotlib.rcParamsDefault
     ours = {key: value for key, value in _STYLE.items() if now[key] == own[key]}
     with matplotlib.rc_context(ours | dict(changes or {})):
-        token = _ACTIVE.set(True)
-        try:
-            yield
-        finally:
-            _ACTIVE.reset(token)
-
-
-def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """A function that draws in our style, or as the user's axes are where `ax` is given."""
-
-    @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
-        if kwargs.get("ax") is not None:
-            return draw(*args, **kwargs)
-        with style():
-            return draw(*args, **kwargs)
-
-    return drawn
-
-
-def width_and_height() -> tuple[float, float]:
-    """Of a figure with one axes, in inches."""
-    width, height = matplotlib.rcParams["figure.figsize"]
-    return float(width), float(height)
-
-
-_CANVASES = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg, "pdf": FigureCanvasPdf}
-_METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-
-KINDS = tuple(_CANVASES)
+        yield
 
 
 def render(figure: Figure, name: str, kinds: Sequence[str] = ("svg", "png")) -> dict[str, bytes]:
     """A figure as `svg`, `png`, `pdf`; the same one gives the same bytes, without date or chance.
 
-    The layout is made here, since `savefig` draws all once more to make it.
+    It is laid out once, for all kinds.
     """
+    dpi = matplotlib.rcParams["savefig.dpi"]
+    dpi = figure.dpi if dpi == "figure" else dpi
+    figure.set_dpi(dpi)
+    FigureCanvasAgg(figure)
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)
+        figure.set_layout_engine("none")
     files = {}
-    layout = figure.get_layout_engine()
-    name_curves(figure)
-    fixed: dict[Any, Any] = {"svg.hashsalt": name, "figure.constrained_layout.use": False}
-    with style(), matplotlib.rc_context(fixed):
-        dpi = matplotlib.rcParams["savefig.dpi"]
-        dpi = figure.dpi if dpi == "figure" else dpi
+    with matplotlib.rc_context({"svg.hashsalt": name}):
         for kind in kinds:
-            figure.set_layout_engine(layout)
-            figure.set_dpi(dpi)
-            _CANVASES[kind](figure)
-            if layout is not None:
-                layout.execute(figure)
-                figure.set_layout_engine(None)
             content = io.BytesIO()
             figure.savefig(content, format=kind, dpi=dpi, metadata=_METADATA.get(kind))
             files[kind] = content.getvalue()
-    figure.set_layout_engine(layout)
     return files
 
 
@@ -155,33 +109,24 @@ def options(
     return changes
 
 
-class _First(logging.Handler):
-    """What matplotlib logs about a file that it reads and does not refuse."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.words = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.words = self.words or " ".join(record.getMessage().split("You probably")[0].split())
-
-
 def _style_file(file: Path) -> dict[str, Any]:
-    log, first = logging.getLogger("matplotlib"), _First()
     if not file.is_file():
         raise UserError(f"style {file} is no file; give a style file of matplotlib")
-    log.addHandler(first)
-    spread, log.propagate = log.propagate, False
+    log, faults = logging.getLogger("matplotlib"), list[str]()
+
+    def keep(record: logging.LogRecord) -> bool:  # of a line that it does not refuse
+        faults.append(record.getMessage().split("You probably")[0])
+        return False
+
     rules: dict[str, Any] = {}
+    log.addFilter(keep)
     try:
         read = matplotlib.rc_params_from_file(file, fail_on_error=True, use_default_template=False)
-    except (OSError, ValueError, KeyError) as e:
-        first.words = first.words or " ".join(str(e).split())
-    else:
         rules = {key: value for key, value in read.items() if key != "backend"}
+    except (OSError, ValueError, KeyError) as e:
+        faults.append(str(e))
     finally:
-        log.propagate = spread
-        log.removeHandler(first)
-    if first.words:
-        raise UserError(f"style {file} cannot be read: {first.words}")
+        log.removeFilter(keep)
+    if faults:
+        raise UserError(f"style {file} cannot be read: {' '.join(faults[0].split())}")
     return rules

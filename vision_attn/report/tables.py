@@ -1,46 +1,39 @@
-"""The tables of a study as text cells, and these as Markdown."""
+"""The tables of a study as text cells, and these as Markdown and LaTeX."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from vision_attn.report import numbers
 from vision_attn.report.analysis import Analysis, Comparison, Setting
-from vision_attn.report.comparison import Change
-from vision_attn.report.numbers import (
-    difference_cell,
-    mean_and_half,
-    number,
-    short,
-    times_cell,
-    too_wide,
-    with_interval,
-)
-from vision_attn.texts import in_markdown
+from vision_attn.report.comparison import MEASURES, ON_IMAGES
+from vision_attn.report.sentences import change_text, terms
+from vision_attn.stats.paired import RATIO
+from vision_attn.texts import in_markdown, one_line
 
 __all__ = [
     "Block",
     "as_markdown",
-    "distances",
+    "at_size",
+    "escaped",
     "failures",
     "in_short",
-    "laws",
+    "latex",
     "markdown",
-    "matching",
     "matching_words",
     "page_blocks",
     "paired",
+    "result_cell",
     "results_blocks",
-    "split",
-    "tuning",
 ]
 
 _WIDE = 3
 """Models up to which accuracy and gap stand in one table."""
 
-_MEASURES = {"test_acc": ("test", "test accuracy"), "gap": ("gap", "gap")}
+_RESULTS = {"test_acc": ("test", "test accuracy"), "gap": ("gap", "gap")}
 """Word of a measure in a column's name, and in a title."""
 
 
@@ -68,37 +61,46 @@ def results_blocks(analysis: Analysis) -> list[Block]:
     for setting in analysis.settings:
         models = sorted(setting.of(analysis.summary)["model"].unique())
         together = len(models) <= _WIDE
-        for group in [list(_MEASURES)] if together else [[m] for m in _MEASURES]:
+        for group in [list(_RESULTS)] if together else [[m] for m in _RESULTS]:
             words = [setting.words] if len(analysis.settings) > 1 else []
-            words += [] if together else [_MEASURES[group[0]][1]]
-            block = _results_block(analysis, setting, models, group)
-            blocks.append(Block(", ".join(words).capitalize(), *block))
+            words += [] if together else [_RESULTS[group[0]][1]]
+            title = ", ".join(words).capitalize()
+            blocks.append(_results(analysis, setting, models, group, title))
     return blocks
 
 
-def _results_block(
-    analysis: Analysis, setting: Setting, models: Sequence[str], measures: Sequence[str]
-) -> tuple[list[str], list[list[str]]]:
+def _results(
+    analysis: Analysis, setting: Setting, models: list[str], measures: list[str], title: str
+) -> Block:
     header = ["images", "draws"]
     for measure in measures:  # where the title says which, a column is a model
-        header += [f"{m} {_MEASURES[measure][0]}" if len(measures) > 1 else m for m in models]
-    differences = analysis.accuracy.get(setting) if "test_acc" in measures else None
-    if differences is not None and analysis.comparison:
-        header.append(f"{analysis.comparison.first} - {analysis.comparison.second}")
-        differences = differences.set_index("size")
+        header += [f"{m} {_RESULTS[measure][0]}" if len(measures) > 1 else m for m in models]
+    second = analysis.pair[1] if analysis.pair and "test_acc" in measures else ""
+    c = analysis.comparisons[setting].get(second)
+    if c:
+        header.append(f"{c.first} - {c.second}")
     rows = []
     for size, at in setting.of(analysis.summary).groupby("size", sort=True):
-        by_model = at.set_index("model")
+        by_model = at.set_index("model").to_dict("index")
         row = [f"{size:,}", str(at["count"].max())]
-        for measure in measures:
-            for m in models:
-                known = m in by_model.index
-                row.append(mean_and_half(by_model.loc[m], measure) if known else "")
-        if differences is not None:
-            known = size in differences.index
-            row.append(difference_cell(differences.loc[size]) if known else "")
+        row += [result_cell(by_model.get(m), measure) for measure in measures for m in models]
+        if c:
+            row.append("".join(map(numbers.difference_cell, at_size(c.points, size))))
         rows.append(row)
-    return header, rows
+    return Block(title, header, rows)
+
+
+def result_cell(row: Any, measure: str) -> str:
+    """A row of a summary as of `mean_and_half`, with a star at a gap that was not fitted."""
+    if row is None:
+        return ""
+    text = numbers.mean_and_half(row[f"{measure}_mean"], row[f"{measure}_high"])
+    return text + "*" * (measure == "gap" and row["fitted"] < 1)
+
+
+def at_size(table: pd.DataFrame, size: Any, name: str = "size") -> list[Any]:
+    """The row of a size, or none."""
+    return table[table[name] == size].to_dict("records")
 
 
 def markdown(analysis: Analysis) -> str:
@@ -114,6 +116,37 @@ def as_markdown(block: Block) -> str:
     return f"{block.title}\n\n{text}" if block.title else text
 
 
+_MARKS = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", **{c: rf"\{c}" for c in "&%$#_{}"},
+}  # fmt: skip
+
+
+def escaped(text: object) -> str:
+    """Text in which no character is a command of LaTeX."""
+    return re.sub(r"[\\~^±&%$#_{}]", lambda m: _MARKS[m[0]], one_line(text))
+
+
+def latex(analysis: Analysis) -> str:
+    r"""The results as LaTeX: a `tabular` a table, to be put into `\begin{table}`."""
+    lines = [f"% {one_line(terms(analysis))}; accuracies in per cent"]
+    lines += [f"% *: not every run fitted (train accuracy of {numbers.FIT} or more)"]
+    lines += ["% needs \\usepackage{booktabs}"]
+    for block in results_blocks(analysis):
+        lines += ["", *[f"% {one_line(block.title)}"] * bool(block.title)]
+        lines += [f"\\begin{{tabular}}{{{'r' * len(block.header)}}}", "\\toprule"]
+        lines += [" & ".join(map(escaped, block.header)) + r" \\", "\\midrule"]
+        lines += [" & ".join(map(_latex_cell, row)) + r" \\" for row in block.rows]
+        lines += ["\\bottomrule", "\\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_cell(text: str) -> str:
+    """A number with its interval; a true minus, and thousands kept together."""
+    text = escaped(text).replace(" $\\pm$ ", "\\,$\\pm$\\,").replace("*", "$^*$")
+    return re.sub(r"^-(?=\d)", "$-$", re.sub(r"(?<=\d),(?=\d)", "{,}", text))
+
+
 def page_blocks(analysis: Analysis) -> list[Block]:
     """Every table of the page, in order."""
     blocks = [
@@ -123,129 +156,116 @@ def page_blocks(analysis: Analysis) -> list[Block]:
     comparison = analysis.comparison
     if comparison:
         blocks.append(paired(comparison))
-        if len(analysis.others) > 1:
-            blocks.append(distances(comparison.first, analysis.others))
+        if len(analysis.comparisons[analysis.setting]) > 1:
+            blocks.append(_distances(analysis))
         if len(comparison.split):
-            blocks.append(split(comparison))
-    blocks += laws(analysis)
-    blocks.append(matching(analysis))
+            blocks.append(_split(comparison))
+    if len(analysis.stopped):
+        blocks.append(_stopped(analysis.stopped))
+    blocks += _laws(analysis)
+    blocks.append(_matching(analysis))
     if len(analysis.stored.tuning):
-        blocks.append(tuning(analysis.stored.tuning))
+        blocks.append(_tuning(analysis.stored.tuning))
     return blocks
 
 
-def in_short(comparison: Comparison) -> Block:
+def _compared(c: Comparison, measure: str, size: int) -> str:
+    form = MEASURES[measure].form
+    return "".join(numbers.with_interval(row, form) for row in at_size(c.table(measure), size))
+
+
+def _times(c: Comparison, size: int) -> str:
+    return "".join(map(numbers.times_cell, at_size(c.multiplier, size, "n")))
+
+
+def _titles(c: Comparison, measures: Sequence[str]) -> list[str]:
+    return [MEASURES[m].title.format(a=c.first, b=c.second) for m in measures]
+
+
+def in_short(c: Comparison) -> Block:
     """Every measure of two models at the smallest and at the largest size, and its change."""
-    c = comparison
-    measures: list[tuple[str, pd.DataFrame, str, Change, Callable[[float], float], str]] = [
-        (f"accuracy, {c.first} minus {c.second}, points", c.points, "mean", c.change,
-         lambda v: 100 * v, ".1f"),
-        (f"test error, {c.second} over {c.first}", c.ratio, "ratio", c.ratio_change, np.exp, ".2f"),
-        (f"test loss, {c.second} minus {c.first}", c.loss, "mean", c.loss_change, float, ".2f"),
-        (f"rise of validation loss, {c.second} minus {c.first}", c.rise, "mean", c.rise_change,
-         float, ".2f"),
-    ]  # fmt: skip
-    sizes = [int(n) for n in dict.fromkeys(c.points["size"].iloc[[0, -1][: len(c.points)]])]
-    rows = []
-    for name, table, mean, change, scale, form in measures:
-        if table.empty:
-            continue
-        by_size: Any = table.set_index("size")
-        row = [name]
-        for n in sizes:
-            known = n in by_size.index
-            row.append(_of_measure(by_size.loc[n], mean, form) if known else "")
-        if len(sizes) > 1:
-            row.append(_of_change(change, scale, form, ratio=mean == "ratio"))
-        rows.append(row)
-    multiplier: Any = c.multiplier.set_index("n")
-    if any(n in multiplier.index and not multiplier.loc[n, "bound"] for n in sizes):
-        cells = [times_cell(multiplier.loc[n]) if n in multiplier.index else "" for n in sizes]
+    sizes = list(dict.fromkeys(c.points["size"].iloc[[0, -1][: len(c.points)]]))
+    change = ["change"] * (len(sizes) > 1)
+    shown = ("test_acc", ON_IMAGES, RATIO, "test_loss", "val_loss_rise")
+    measures = [m for m in shown if len(c.table(m))]
+    rows = [
+        [title, *(_compared(c, m, n) for n in sizes), *[change_text(c, m)] * len(change)]
+        for m, title in zip(measures, _titles(c, measures), strict=True)
+    ]
+    if any(not row["bound"] for n in sizes for row in at_size(c.multiplier, n, "n")):
         name = f"images that {c.second} needs, times those of {c.first}"
-        rows.append([name, *cells, *[""] * (len(sizes) > 1)])
-    header = ["", *(f"{n:,} images" for n in sizes), *["change"] * (len(sizes) > 1)]
+        rows.append([name, *(_times(c, n) for n in sizes), *[""] * len(change)])
+    header = ["", *(f"{n:,} images" for n in sizes), *change]
     return Block("In short (95 % intervals)", header, rows)
 
 
-def _of_measure(row: Any, mean: str, form: str) -> str:
-    if form != ".1f":
-        return with_interval(row, mean, 1, form)
-    if too_wide(row["low"], row["high"]):
-        return f"{number(100 * row[mean], form)} (too wide)"
-    return with_interval(row, mean, 100, form)
-
-
-def _of_change(change: Change, scale: Callable[[float], float], form: str, *, ratio: bool) -> str:
-    if change.draws < 2:
-        return "no interval"
-    if form == ".1f" and too_wide(change.low, change.high):
-        return "too wide"
-    sign = "" if ratio else "+"
-    mean, *ends = (number(scale(v), sign + form) for v in change[:3])
-    return f"{'× ' * ratio}{mean} ({ends[0]} to {ends[1]})"
-
-
-def paired(comparison: Comparison) -> Block:
-    """Two models at each size: difference in points, ratio of errors, multiple of images."""
-    first, second = comparison.first, comparison.second
-    points: Any = comparison.points.set_index("size")
-    gap: Any = comparison.gap.set_index("size")
-    loss: Any = comparison.loss.set_index("size")
-    ratio: Any = comparison.ratio.set_index("size")
-    times: Any = comparison.multiplier.set_index("n")
-    rows = []
-    for size in points.index:
-        row = points.loc[size]
-        rows.append(
-            [
-                f"{size:,}",
-                str(int(row["count"])),
-                _of_measure(row, "mean", ".1f"),
-                _of_measure(gap.loc[size], "mean", ".1f"),
-                with_interval(loss.loc[size], "mean", 1, ".2f") if size in loss.index else "",
-                with_interval(ratio.loc[size], "ratio", 1, ".2f") if size in ratio.index else "",
-                times_cell(times.loc[size]) if size in times.index else "",
-                "all" if row["fitted"] == 1 else f"{100 * row['fitted']:.0f} %",
-            ]
-        )
-    header = [
-        "images",
-        "draws",
-        f"accuracy, {first} minus {second}, points",
-        f"gap, {second} minus {first}, points",
-        f"test loss, {second} minus {first}",
-        f"error, {second} over {first}",
-        f"images that {second} needs, times those of {first}",
-        "runs that fitted",
-    ]
-    return Block(f"{first} and {second}, paired by draw (95 % intervals)", header, rows)
-
-
-def distances(first: str, others: Mapping[str, pd.DataFrame]) -> Block:
-    """Every other model's difference to the first in points of test accuracy."""
-    tables: dict[str, Any] = {m: t.set_index("size") for m, t in others.items()}
-    sizes = sorted({int(s) for t in tables.values() for s in t.index})
+def paired(c: Comparison) -> Block:
+    """Two models at each size: differences, ratio of errors, multiple of images."""
+    measures = ["test_acc", ON_IMAGES, "gap", "test_loss", RATIO]
+    if c.table(ON_IMAGES).empty:
+        measures.remove(ON_IMAGES)
     rows = [
-        [f"{n:,}", *(difference_cell(t.loc[n]) if n in t.index else "" for t in tables.values())]
-        for n in sizes
+        [
+            f"{r['size']:,}",
+            str(r["count"]),
+            *(_compared(c, m, r["size"]) for m in measures),
+            _times(c, r["size"]),
+            "all" if r["fitted"] == 1 else f"{100 * r['fitted']:.0f} %",
+        ]
+        for r in c.points.to_dict("records")
     ]
+    needs = f"images that {c.second} needs, times those of {c.first}"
+    header = ["images", "draws", *_titles(c, measures), needs, "runs that fitted"]
+    return Block(f"{c.first} and {c.second}, paired by draw (95 % intervals)", header, rows)
+
+
+def _distances(analysis: Analysis) -> Block:
+    """Every other model's difference to the first in points of test accuracy."""
+    others = {model: c.points for model, c in analysis.comparisons[analysis.setting].items()}
+    rows = [
+        [f"{n:,}"] + ["".join(map(numbers.difference_cell, at_size(t, n))) for t in others.values()]
+        for n in sorted({n for table in others.values() for n in table["size"]})
+    ]
+    first = analysis.pair[0] if analysis.pair else ""
     return Block(f"{first} minus each other model, points", ["images", *others], rows)
 
 
-def split(comparison: Comparison) -> Block:
+def _split(c: Comparison) -> Block:
     """The difference under equal epochs as the sum of its two parts."""
     parts = ("total", "undertraining", "generalisation")
     rows = [
-        [f"{r['size']:,}", str(r["count"]), *(with_interval(r, p, 100, ".1f", p) for p in parts)]
-        for r in comparison.split.to_dict("records")
+        [f"{r['size']:,}", str(r["count"])]
+        + [numbers.with_interval(r | {f"{p}_mean": r[p]}, "%", f"{p}_") for p in parts]
+        for r in c.split.to_dict("records")
     ]
-    difference = f"{comparison.first} minus {comparison.second}"
-    title = f"{difference} under equal epochs, and its two parts, points"
+    title = f"{c.first} minus {c.second} under equal epochs, and its two parts, points"
     header = ["images", "draws", "equal epochs", "from undertraining", "from generalisation"]
     return Block(title, header, rows)
 
 
-def laws(analysis: Analysis) -> list[Block]:
+def _stopped(table: pd.DataFrame) -> Block:
+    """Weights of the lowest validation loss and the last weights of the same runs."""
+    columns = {
+        "test_acc_": ("accuracy in %, last", "%"),
+        "best_test_acc_": ("early-stopped", "%"),
+        "test_acc_gain_": ("difference, points", "%"),
+        "test_loss_": ("test loss, last", ".2f"),
+        "best_test_loss_": ("early-stopped", ".2f"),
+        "test_loss_gain_": ("difference", ".2f"),
+        "val_loss_rise_": ("rise of validation loss from its minimum", ".2f"),
+    }
+    columns = {name: words for name, words in columns.items() if f"{name}mean" in table}
+    rows = [
+        [r["model"], f"{r['size']:,}", str(r["count"])]
+        + [numbers.with_interval(r, form, name) for name, (_, form) in columns.items()]
+        for r in table.to_dict("records")
+    ]
+    title = "Early-stopped against last weights of the same runs (95 % intervals)"
+    header = ["model", "images", "draws", *(words for words, _ in columns.values())]
+    return Block(title, header, rows)
+
+
+def _laws(analysis: Analysis) -> list[Block]:
     """The fitted laws with their intervals, and each forecast beside what came."""
     fits, misses = [], []
     for model, law in analysis.laws.items():
@@ -257,36 +277,30 @@ def laws(analysis: Analysis) -> list[Block]:
             misses.append(
                 [model, f"{f.size:,}", forecast, f"{100 * f.observed:.1f}", f"{100 * f.miss:+.1f}"]
             )
-    blocks = []
-    if fits:
-        title = (
-            "Laws: test error = a · n⁻ᵇ + c of n images; b says how fast it falls (95 % interval),"
-            " c what stays"
-        )
-        header = ["model", "a", "b", "c in %", "fitted on images", "draws"]
-        blocks.append(Block(title, header, fits))
-        title = "Forecasts at sizes the laws were not fitted to: test error in %, miss in points"
-        blocks.append(Block(title, ["model", "images", "forecast", "measured", "miss"], misses))
-    if analysis.refused:
-        rows = [[model, reason] for model, reason in analysis.refused.items()]
-        blocks.append(Block("No law", ["model", "reason"], rows))
-    return blocks
+    tables = (
+        ("Laws: test error = a · n⁻ᵇ + c of n images; b says how fast it falls (95 % interval), c"
+         " what stays", ["model", "a", "b", "c in %", "fitted on images", "draws"], fits),
+        ("Forecasts at sizes the laws were not fitted to: test error in %, miss in points",
+         ["model", "images", "forecast", "measured", "miss"], misses),
+        ("No law", ["model", "reason"], [list(pair) for pair in analysis.refused.items()]),
+    )  # fmt: skip
+    return [Block(*table) for table in tables if table[2]]
 
 
-def matching(analysis: Analysis) -> Block:
+def _matching(analysis: Analysis) -> Block:
     """Parameters and FLOPs of every model, and what of it was matched."""
-    results, costs = analysis.stored.results, analysis.costs
-    first = results.groupby("model")[
-        [c for c in ("params", "flops", "matched") if c in results]
-    ].first()
-    rows, stored = [], dict[str, str]()
-    for model in sorted(first.index):
-        cost = costs.get(model, {})
-        params, flops = (float(cost.get(k, first.loc[model, k])) for k in ("params", "flops"))
-        stored[model] = str(cost.get("matched") or first.loc[model].get("matched") or "not stored")
-        rows.append([model, f"{params:,.0f}", short(flops)])
-    words = matching_words(stored)
-    rows = [[*row, words[row[0]]] for row in rows]
+    results = analysis.stored.results
+    facts = [c for c in ("params", "flops", "matched") if c in results]
+    first: dict[Any, Any] = results.groupby("model")[facts].first().to_dict("index")
+    for study in analysis.stored.studies.values():
+        for model, cost in study.get("costs", {}).items():
+            if model in first:
+                first[model] |= cost
+    words = matching_words({m: str(f.get("matched") or "not stored") for m, f in first.items()})
+    rows = [
+        [m, f"{float(first[m]['params']):,.0f}", numbers.short(float(first[m]["flops"])), words[m]]
+        for m in sorted(first)
+    ]
     return Block("Cost", ["model", "parameters", "FLOPs an image", "matching"], rows)
 
 
@@ -304,39 +318,36 @@ def matching_words(matched: Mapping[str, str]) -> dict[str, str]:
     return {model: words(model, text) for model, text in matched.items()}
 
 
-def tuning(tries: pd.DataFrame) -> Block:
+def _tuning(tries: pd.DataFrame) -> Block:
     """The winner of each group of tries, and how many it won against."""
     group = [c for c in ("model", "size", "steps", "control") if c in tries]
-    counts = tries.groupby(group).size()
-    chosen = tries[tries["chosen"].astype(str).str.lower().isin(("true", "1", "1.0"))]
     hidden = {*group, "try", "chosen", "status", "val_acc", "val_loss"}
-    free = [str(c) for c in tries if c not in hidden]
-
-    def text(value: Any) -> str:
-        if isinstance(value, float):
-            return f"{value:.3g}"
-        return f"{value:,}" if isinstance(value, int) else str(value)
-
-    rows = [
-        [
-            *(text(r[c]) for c in group),
-            text(int(counts.loc[tuple(r[c] for c in group)])),
-            *(text(r[c]) for c in free),
-            f"{100 * r['val_acc']:.1f}",
-        ]
-        for r in chosen.to_dict("records")
-    ]
-    names = ["images" if c == "size" else c for c in group]
-    header = [*names, "tries", *free, "validation accuracy in %"]
-    return Block("Tuning: what validation chose", header, rows)
+    free = [c for c in tries if c not in hidden]
+    table = tries[group].assign(tries=tries.groupby(group)["chosen"].transform("size"))
+    table[free] = tries[free]
+    table["validation accuracy in %"] = tries["val_acc"].map(numbers.exact)
+    chosen = tries["chosen"].astype(str).str.lower().isin(("true", "1", "1.0"))
+    return _as_block("Tuning: what validation chose", table[chosen])
 
 
 def failures(analysis: Analysis) -> Block:
     """The runs that failed, and why."""
+    results = analysis.stored.results
+    failed = results[results["status"] != "ok"]
+    title = f"{len(failed)} run{'s' * (len(failed) != 1)} failed; not counted anywhere"
     names = ["model", "size", "draw", "seed", "protocol", "control", "error"]
-    rows = [
-        [f"{r[k]:,}" if k == "size" else "" if pd.isna(r[k]) else str(r[k]) for k in names]
-        for r in analysis.failures.to_dict("records")
-    ]
-    title = f"{len(rows)} run{'s' * (len(rows) != 1)} failed; not counted anywhere"
-    return Block(title, names, rows)
+    return _as_block(title, failed[names])
+
+
+def _as_block(title: str, table: pd.DataFrame) -> Block:
+    """A data frame as it is; sizes are called images."""
+
+    def text(value: Any) -> str:
+        if pd.isna(value):
+            return ""
+        if isinstance(value, float):
+            return f"{value:.3g}"
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    rows = [[text(value) for value in r.values()] for r in table.to_dict("records")]
+    return Block(title, ["images" if c == "size" else str(c) for c in table], rows)

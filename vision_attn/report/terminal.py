@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vision_attn.report.analysis import Analysis, Setting
-from vision_attn.report.numbers import FIT, difference_cell, mean_and_half
+from vision_attn.report.numbers import FIT, difference_cell
 from vision_attn.report.sentences import lines, terms, verdict
-from vision_attn.report.tables import Block, as_markdown, results_blocks
+from vision_attn.report.tables import Block, as_markdown, at_size, result_cell, results_blocks
 
 __all__ = ["print_block", "shortened", "show"]
 
@@ -46,26 +46,16 @@ def _show_results(console: Console, analysis: Analysis, setting: Setting) -> Non
     half = " (± half of the 95 % interval)" if "±" in str([b.rows for b in blocks]) else ""
     note = f"* not every run fitted ({FIT} on train images)" if "*" in str(blocks) else ""
     if console.is_terminal:
-        blocks = _fitting(console, blocks, analysis, setting)
+        long = _rows_of_models(analysis, setting)
+        place = [i for i, name in enumerate(long.header) if name != "draws"]
+        rows = [[row[i] for i in place] for row in long.rows]
+        last = [Block("", [long.header[i] for i in place], rows)]
+        layouts = [blocks, [_tight(block) for block in blocks], [_tight(long)]]
+        fits = (x for x in layouts if all(_width(console, b) <= console.width for b in x))
+        blocks = next(fits, [_tight(block) for block in last])
     for i, block in enumerate(blocks):
         title = f"{block.title or 'Test accuracy and gap'} in %{where}{half}"
         print_block(console, Block(title, block.header, block.rows), note * (i == len(blocks) - 1))
-
-
-def _fitting(
-    console: Console, blocks: list[Block], analysis: Analysis, setting: Setting
-) -> list[Block]:
-    """The first layout that is not wider than the console."""
-    tight = [_tight(block) for block in blocks]
-    for layout in (blocks, tight):
-        if all(_width(console, block) <= console.width for block in layout):
-            return layout
-    long = _tight(_rows_of_models(analysis, setting))
-    if _width(console, long) <= console.width:
-        return [long]
-    place = [i for i, name in enumerate(long.header) if name != "draws"]
-    rows = [[row[i] for i in place] for row in long.rows]
-    return [Block("", [long.header[i] for i in place], rows)]
 
 
 def _tight(block: Block) -> Block:
@@ -76,21 +66,17 @@ def _tight(block: Block) -> Block:
 def _rows_of_models(analysis: Analysis, setting: Setting) -> Block:
     """A row a size and model, each with its difference from the reference."""
     against = analysis.comparisons[setting]
-    first = next((c.first for c in against.values()), None)
-    points = {model: c.points.set_index("size") for model, c in against.items()}
+    first = analysis.pair[0] if analysis.pair and against else ""
     rows, last = [], None
     for r in setting.of(analysis.summary).sort_values(["size", "model"]).to_dict("records"):
         size, model = r["size"], r["model"]
-        known = model in points and size in points[model].index
-        rows.append([
-            f"{size:,}" if size != last else "", str(r["count"]), str(model),
-            mean_and_half(r, "test_acc"), mean_and_half(r, "gap"),
-            *[difference_cell(points[model].loc[size]) if known else ""] * (first is not None),
-        ])  # fmt: skip
+        points = at_size(against[model].points, size) if model in against else []
+        cells = [f"{size:,}" if size != last else "", str(r["count"]), str(model)]
+        cells += [result_cell(r, "test_acc"), result_cell(r, "gap")]
+        rows.append([*cells, *["".join(map(difference_cell, points))] * bool(first)])
         last = size
     header = ["images", "draws", "model", "test", "gap"]
-    header += [f"{shortened([first], 10)[0]} - it"] if first else []
-    return Block("", header, rows)
+    return Block("", header + [f"{shortened([first], 10)[0]} - it"] * bool(first), rows)
 
 
 def print_block(console: Console, block: Block, note: str = "") -> None:
@@ -126,23 +112,21 @@ def _width(console: Console, block: Block) -> int:
 
 def _shorter(block: Block, over: int) -> Block:
     """Labels of models cut by `over` characters: in their column, else where they are headers."""
-    if "model" not in block.header:
-        most = max(_LEAST, max(map(len, block.header)) - over)
-        return Block(block.title, shortened(block.header, most), block.rows)
-    place = list(block.header).index("model")
-    labels = list(dict.fromkeys(row[place] for row in block.rows))
-    most = max(_LEAST, max(map(len, labels)) - over)
-    names = dict(zip(labels, shortened(labels, most), strict=True))
-    rows = [[*row[:place], names[row[place]], *row[place + 1 :]] for row in block.rows]
-    return Block(block.title, block.header, rows)
+    place = list(block.header).index("model") if "model" in block.header else None
+    labels = list(block.header) if place is None else [row[place] for row in block.rows]
+    names = shortened(labels, max(_LEAST, max(map(len, labels)) - over))
+    if place is None:
+        return Block(block.title, names, block.rows)
+    rows = zip(block.rows, names, strict=True)
+    cut = [[*row[:place], name, *row[place + 1 :]] for row, name in rows]
+    return Block(block.title, block.header, cut)
 
 
 def shortened(labels: Sequence[str], most: int) -> list[str]:
     """Labels of at most `most` characters, cut in the middle; two that differ stay different."""
     made: dict[str, str] = {}
-    for label in labels:
-        if label not in made:
-            made[label] = next(c for c in _cuts(label, most) if c not in made.values())
+    for label in dict.fromkeys(labels):
+        made[label] = next(c for c in _cuts(label, most) if c not in made.values())
     return [made[label] for label in labels]
 
 

@@ -1,6 +1,6 @@
 """Figures, tables and the page as files, from stored results alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,9 @@ from vision_attn.errors import UserError
 from vision_attn.files import write_bytes, write_text, writing
 from vision_attn.report.analysis import Analysis, analyse
 from vision_attn.report.figures import figures, only
-from vision_attn.report.latex import latex
 from vision_attn.report.page import MARK, page
 from vision_attn.report.style import KINDS, render, style
-from vision_attn.report.tables import markdown
-from vision_attn.report.tidy import multipliers, pairs
+from vision_attn.report.tables import latex, markdown
 from vision_attn.study.join import join
 from vision_attn.study.results import StoredStudy
 from vision_attn.study.store import Store
@@ -31,6 +29,7 @@ def report(
     *,
     models: Sequence[str] | None = None,
     looks: Mapping[str, Any] | None = None,
+    tell: Callable[[int], None] = lambda count: None,
 ) -> Analysis:
     """Write figures, tables and report.html; returns what they show.
 
@@ -40,6 +39,7 @@ def report(
         kinds: of the figures; the page holds them as `svg` whether or not they are kept as such.
         models: of the figures, all by default; tables and text stay whole.
         looks: rcParams of the figures; see `style.options`.
+        tell: called with the number of figures before they are drawn.
 
     Raises:
         UserError: nothing to show, directories that do not fit together, or an `out` that holds
@@ -61,10 +61,9 @@ def report(
     analysis = analyse(stored)
     drawn = ("svg", *(k for k in kinds if k != "svg"))
     with style(looks):
-        pictures = {
-            picture: render(picture.figure, picture.name, drawn)
-            for picture in figures(analysis if models is None else only(analysis, models))
-        }
+        made = list(figures(analysis if models is None else only(analysis, models)))
+        tell(len(made))
+        pictures = {picture: render(picture.figure, picture.name, drawn) for picture in made}
     text = page(analysis, {picture: files["svg"] for picture, files in pictures.items()})
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
@@ -82,16 +81,20 @@ def report(
 
 def _write_tables(place: Path, analysis: Analysis) -> None:
     stored = analysis.stored
-    for name in ("training", "attention", "rises"):
-        table = getattr(stored, name)
-        if len(table):  # so that the page can be made again where the cells are not
+    tables = {  # the first three so that the page can be made again where the cells are not
+        "training": stored.training,
+        "attention": stored.attention,
+        "rises": stored.rises,
+        "pairs": analysis.pairs,
+        "multiplier": analysis.multipliers,
+        "stopped": analysis.stopped,
+    }
+    for name, table in tables.items():
+        if len(table):
             write_text(place / f"{name}.csv", _csv(table))
     write_text(place / "summary.csv", _csv(analysis.summary))
     write_text(place / "table.md", markdown(analysis))
     write_text(place / "table.tex", latex(analysis))
-    for name, table in (("pairs", pairs(analysis)), ("multiplier", multipliers(analysis))):
-        if len(table):
-            write_text(place / f"{name}.csv", _csv(table))
 
 
 def _write_sources(place: Path, stored: StoredStudy) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 __all__ = ["Floats", "interval", "interval_table", "slope"]
 
@@ -51,7 +51,9 @@ def interval_table(
 def slope(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
     """Slope of a straight line by least squares, and its interval."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    fit: Any = stats.linregress(x, y)
+    from scipy.stats import linregress  # of which a report needs nothing, and that takes long
+
+    fit: Any = linregress(x, y)
     half = _reach(level, len(x) - 2) * float(fit.stderr)
     return float(fit.slope), float(fit.slope) - half, float(fit.slope) + half
 
@@ -70,4 +72,4 @@ def _intervals(x: Floats, level: float = 0.95) -> Floats:
 
 def _reach(level: float, freedoms: int) -> float:
     """Standard errors from the middle of an interval to its end."""
-    return float(stats.t.ppf((1 + level) / 2, freedoms))
+    return float(stdtrit(freedoms, (1 + level) / 2))

@@ -1,8 +1,5 @@
 """The cells of a study: model x size x draw x seed, planned before anything runs."""
 
-import hashlib
-import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -16,19 +13,13 @@ from vision_attn.models.cost import Cost, cost, match_cnn
 from vision_attn.models.registry import attends, create_model
 from vision_attn.study.config import Protocol, Study
 from vision_attn.study.defaults import follow_images
+from vision_attn.study.keys import key_of
 from vision_attn.training.run import RunConfig
 
-__all__ = ["Arm", "Cell", "Plan", "key_of", "key_start", "model_errors", "plan", "with_config"]
-
-FORMAT = 1
-"""Raised whenever the same configuration would give other numbers; part of every cell's key."""
+__all__ = ["Arm", "Cell", "Plan", "model_errors", "plan", "with_config"]
 
 MOST_LAYERS = 100
 """Layers of a CNN's stage; solving for its widths takes time for each."""
-
-LATER_OPTIONS = {"control": "none", "optim.ema": None}
-"""Options added after the first results, each with the value that changes nothing. That value is
-left out of keys, so that earlier results keep theirs."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +82,7 @@ def plan(study: Study, source: Source) -> Plan:
     study, _ = follow_images(study, source)
     assert study.args is not None
     assert study.sizes is not None
+    assert study.batch_size is not None
     for augment in (study.augment, *study.tuning.augment):
         augment.check_size(source.img_size)
     arms = {label: _arm(study, label, source) for label in study.archs}
@@ -100,10 +92,10 @@ def plan(study: Study, source: Source) -> Plan:
         study.augment.check_batch(min(study.batch_size, sizes[-1]))
     if len(set(sizes)) < len(sizes):
         raise UserError(f"sizes {study.sizes} name the same number of images twice")
-    axes = product(range(study.draws), sizes, range(study.seeds), arms.values(), study.controls)
+    draws = range(study.first_draw, study.first_draw + study.draws)
+    axes = product(draws, sizes, range(study.seeds), arms.values(), study.controls)
     subsets = {
-        (draw, size): _deal(study, source, draw, size).hash
-        for draw, size in product(range(study.draws), sizes)
+        (draw, size): _deal(study, source, draw, size).hash for draw, size in product(draws, sizes)
     }
     cells = []
     for draw, size, seed, arm, control in axes:
@@ -213,53 +205,3 @@ def _matched_cnn(study: Study, label: str, source: Source) -> dict[str, Any]:
 
 def _key(label: str, config: RunConfig, source: Source) -> str:
     return key_of(label, asdict(config), source.name, source.fingerprint)
-
-
-def key_of(label: str, config: Mapping[str, Any], name: str, fingerprint: str) -> str:
-    """A readable name and a hash of all that decides the result.
-
-    Args:
-        label: what the study calls the model.
-        config: fields of a `RunConfig`, or the same values from result.json.
-        name, fingerprint: of the images.
-    """
-    content = {"format": FORMAT, "data": fingerprint, "name": name, **config}
-    if content["threads"] > 1:
-        content["format"] = 2  # with several threads, short rows are summed in another order
-    for option, neutral in LATER_OPTIONS.items():
-        *above, last = option.split(".")
-        holder = content
-        for part in above:
-            holder[part] = holder = dict(holder[part])
-        if last in holder and holder[last] == neutral:
-            del holder[last]
-    digest = hashlib.blake2b(
-        json.dumps(content, sort_keys=True, default=list).encode(), digest_size=5
-    ).hexdigest()
-    return f"{key_start(label, config)}-{digest}"
-
-
-def key_start(label: str, config: Mapping[str, Any]) -> str:
-    """The readable part of a key."""
-    control = config.get("control", "none")
-    start = _directory(label, config["model"]) + ("" if control == "none" else f"-{control}")
-    return f"{start}-n{config['size']:06d}-d{config['draw']}-s{config['seed']}"
-
-
-def _directory(label: str, arch: str) -> str:
-    """A label as part of a directory's name; no two labels of one model have the same.
-
-    A label that a file system would change or refuse gets a hash after `~`. A model under its own
-    name needs none, since the model is part of the key.
-    """
-    clean = re.sub(r"""[/\\:*?"<>|~\x00-\x1f]""", "-", label)
-    if len(label.encode()) <= _LONG and not label.startswith("."):
-        own = label == arch
-        if own or (clean == label and label != _directory(arch, arch)):
-            return clean
-    digest = hashlib.blake2b(label.encode(), digest_size=5).hexdigest()
-    return f"{clean.lstrip('.')[: _LONG // 4]}~{digest}"
-
-
-_LONG = 120
-"""Bytes of a label that a directory's name holds in full."""

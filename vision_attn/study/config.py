@@ -7,18 +7,16 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal
 
-from vision_attn.data.augment import AugmentConfig
-from vision_attn.data.sources import DataConfig
+from vision_attn.data.config import AugmentConfig, Control, DataConfig
 from vision_attn.errors import UserError
-from vision_attn.models.cost import Match
-from vision_attn.models.registry import known_models
+from vision_attn.names import MODELS, Match, near
 from vision_attn.training.optim import OptimConfig
-from vision_attn.training.run import Control
 
-__all__ = ["Budget", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes"]
+__all__ = [
+    "Budget", "Control", "Protocol", "Study", "Tuning", "arch_of", "label_of", "most_processes",
+]  # fmt: skip
 
 DEFAULT_STEPS = 400
 """Updates of a run where the study does not say how long a model trains."""
@@ -124,9 +122,12 @@ class Study:
         sizes: numbers of training images; `all` is every image outside validation; null is 20, 50,
             100, 200 ... up to that.
         draws: how many subsets of each size.
+        first_draw: number of the first, so that several machines can divide a study; `--draws 3-5`
+            is short for `--first_draw 3 --draws 3`.
         seeds: how many initialisations of each draw.
         budget: how long a model trains.
-        batch_size: images an update, no more than the subset has.
+        batch_size: images an update, no more than the subset has; null is 64, or 32 where images
+            have more than 32 x 32 pixels.
         optim: optimiser and schedule.
         augment: augmentation of the training images.
         controls: none; permuted, pixels in another, fixed order; shuffled, labels at random.
@@ -147,9 +148,10 @@ class Study:
     match_to: str | dict[str, str] | None = None
     sizes: list[int | Literal["all"]] | None = None
     draws: int = 3
+    first_draw: int = 0
     seeds: int = 1
     budget: Budget = field(default_factory=Budget)
-    batch_size: int = 64
+    batch_size: int | None = None
     optim: OptimConfig = field(default_factory=OptimConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     controls: list[Control] = field(default_factory=lambda: ["none"])
@@ -195,25 +197,26 @@ class Study:
             ("threads", most_processes()),
         ):  # fmt: skip
             value = getattr(self, name)
+            if value is None:
+                continue
             if value < 1 or (most is not None and value > most):
                 wanted = "1 or more" if most is None else f"1 to {most:,}"
                 raise UserError(f"{name} is {value}; wanted {wanted}")
+        if self.first_draw < 0:
+            raise UserError(f"first_draw is {self.first_draw}; wanted 0 or more")
         if self.tune < 0:
             raise UserError(f"tune is {self.tune}; wanted 0 or more tries")
         self.budget.check()
         self._check_cells()
         for name in self.args or ():
-            if name not in (*labels, *known_models()) and not name.startswith("timm:"):
-                known = [*labels, *known_models()]
-                near = get_close_matches(name, known, n=1) or known
-                raise UserError(
-                    f"args.{name} is for no model; models are {', '.join(near)}, timm:NAME"
-                )
+            known = dict.fromkeys((*labels, *MODELS))
+            if name not in known and not name.startswith("timm:"):
+                raise UserError(f"args.{name} is for no model of the study; {near(name, known)}")
         if isinstance(self.match_to, Mapping):
             for name, target in self.match_to.items():
                 if self.archs.get(name) != "cnn":
                     raise UserError(f"match_to.{name} is no CNN of the study")
-                if target not in (*labels, *known_models()) and not target.startswith("timm:"):
+                if target not in (*labels, *MODELS) and not target.startswith("timm:"):
                     raise UserError(f"match_to.{name} is {target}, which is no model of the study")
         if self.precision not in SUPPORTED_PRECISION:
             raise UserError(

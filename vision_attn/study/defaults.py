@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vision_attn.data.sources import Source
 from vision_attn.data.subsets import subset
 from vision_attn.errors import UserError
 from vision_attn.study.config import Study
+
+if TYPE_CHECKING:
+    from vision_attn.data.sources import Source  # which imports torch
 
 __all__ = ["follow_images", "large_attention", "patch_for", "start_args"]
 
@@ -22,6 +24,11 @@ FEWEST, MOST = 36, 64
 
 BEARABLE = (16, 256)
 """Tokens that are taken where no patch gives `FEWEST` to `MOST`."""
+
+BATCH = 64
+"""Images of an update, half as many where they have more than `SMALL` pixels."""
+
+SMALL = 32 * 32
 
 MANY = 1024
 """Tokens above which full attention is named with its memory."""
@@ -46,17 +53,18 @@ def start_args(dataset: str, archs: Mapping[str, str]) -> dict[str, dict[str, An
     return {**patches, "vit": {"patch_size": None, **width}}
 
 
-def follow_images(study: Study, source: Source) -> tuple[Study, str | None]:
-    """The study with all arguments and sizes given, and a line on what was chosen, if anything.
+def follow_images(study: Study, source: "Source") -> tuple[Study, str | None]:
+    """The study with nothing left open, and a line on what was chosen for its images, if anything.
 
     Raises:
         UserError: images that no patch divides well.
     """
     args = start_args(source.name, study.archs) if study.args is None else dict(study.args)
+    h, w = source.img_size
     chosen = []
     open_labels = [k for k, v in args.items() if v.get("patch_size", 0) is None]
     if open_labels:
-        (h, w), patch = source.img_size, patch_for(*source.img_size)
+        patch = patch_for(h, w)
         args |= {label: {**args[label], "patch_size": patch} for label in open_labels}
         chosen.append(f"patch_size {patch}, {h * w // patch**2} tokens")
     sizes = study.sizes
@@ -64,10 +72,15 @@ def follow_images(study: Study, source: Source) -> tuple[Study, str | None]:
         sizes = _sizes(study, source)
         if source.name != "digits":
             chosen.append(f"sizes {', '.join(map(str, sizes))}")
+    batch_size = study.batch_size
+    if batch_size is None:
+        batch_size = BATCH if h * w <= SMALL else BATCH // 2
+        if batch_size != BATCH:
+            chosen.append(f"batch_size {batch_size}")
     data = replace(study.data, name=source.name, label=source.label)
-    h, w = source.img_size
     line = f"{h} x {w} pixels: {'; '.join(chosen)}" if chosen else None
-    return replace(study, data=data, args=args, sizes=sizes), line
+    study = replace(study, data=data, args=args, sizes=sizes, batch_size=batch_size)
+    return study, line
 
 
 def patch_for(h: int, w: int) -> int:
@@ -91,13 +104,13 @@ def patch_for(h: int, w: int) -> int:
     )
 
 
-def _sizes(study: Study, source: Source) -> list[Any]:
+def _sizes(study: Study, source: "Source") -> list[Any]:
     """20, 50, 100, 200 ... while every draw can be balanced, then all; digits have their own."""
     if source.name == "digits":
         return [20, 50, 100, 200, 400, "all"]
     classes = len(source.classes)
     whole = largest = len(source.train_labels)
-    for draw in range(study.draws):
+    for draw in range(study.first_draw + study.draws):
         pool = subset(
             source.train_labels,
             name=source.name,
@@ -116,7 +129,7 @@ def _sizes(study: Study, source: Source) -> list[Any]:
     return [n for n in series if classes <= n <= largest and n <= 0.8 * whole] + ["all"]
 
 
-def large_attention(study: Study, source: Source) -> list[str]:
+def large_attention(study: Study, source: "Source") -> list[str]:
     """A line on each model with more than 1,024 tokens that all attend to each other.
 
     The memory is that of the scores while FLOPs of one image are counted, before the first run.
@@ -148,7 +161,7 @@ def large_attention(study: Study, source: Source) -> list[str]:
     return lines
 
 
-def _smaller(label: str, arch: str, source: Source) -> str:
+def _smaller(label: str, arch: str, source: "Source") -> str:
     """Options that give fewer tokens."""
     h, w = source.img_size
     ways, side = [], 32 if arch == "pixel_vit" else 64

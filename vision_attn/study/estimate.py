@@ -50,7 +50,8 @@ class Estimate:
 
     def line(self, source: Source, draws: int) -> str:
         """One line to print, with options that make a long study shorter."""
-        text = f"about {_span(self.seconds)} on this machine ({self.runs} runs)"
+        runs = f"{self.runs} run{'s' * (self.runs != 1)}"
+        text = f"about {_span(self.seconds)} on this machine ({runs})"
         if self.memory >= 3 * 2**30:
             text += f", {self.memory / 2**30:.0f} GiB of memory"
         ways = [

@@ -32,13 +32,18 @@ def join(roots: Sequence[Path]) -> StoredStudy:
         for name, study in part.studies.items()
     }
     _check_studies(studies)
+    training, attention, tuning, rises = (
+        _stack([getattr(part, kind) for part in parts.values()])
+        for kind in ("training", "attention", "tuning", "rises")
+    )
     return StoredStudy(
         _join_results({str(root): part.results for root, part in parts.items()}),
         studies,
-        *(
-            _stack([getattr(part, kind) for part in parts.values()])
-            for kind in ("training", "attention", "tuning", "rises")
-        ),
+        training,
+        attention,
+        tuning,
+        rises,
+        {run: right for part in parts.values() for run, right in part.correct.items()},
     )
 
 

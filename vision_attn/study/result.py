@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import permutations
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pandas as pd
 
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain
-from vision_attn.study.cells import LATER_OPTIONS, Cell, key_of, key_start
-from vision_attn.study.config import FITTED, Protocol
+from vision_attn.study.config import FITTED, Control, Protocol
+from vision_attn.study.keys import LATER_OPTIONS, key_of, key_start
 from vision_attn.texts import table_text
-from vision_attn.training.run import Control
 
-__all__ = ["COLUMNS", "RUN", "Result", "read_rows", "rows_of"]
+if TYPE_CHECKING:  # it needs torch
+    from vision_attn.study.cells import Cell
+
+__all__ = ["BEST", "COLUMNS", "RUN", "Result", "columns_of", "read_rows", "rows_of"]
 
 COLUMNS = (
     "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
@@ -25,6 +27,9 @@ COLUMNS = (
     "images_per_second", "val_loss", "subset", "error", "protocol", "control", "arch", "matched",
 )  # fmt: skip
 """Columns of results.csv."""
+
+BEST = ("best_step", "best_val_loss", "best_test_acc", "best_test_loss")
+"""Further columns, of the weights with the lowest validation loss; only where runs have them."""
 
 _LATER = ("protocol", "control", "arch", "matched")
 """Columns that were added after the first results."""
@@ -86,10 +91,14 @@ class Result:
     test_acc: float | None = _number(*_SHARE, needed=False)
     test_loss: float | None = _number(0, math.inf, needed=False)
     gap: float | None = _number(-1, 1, needed=False)
+    best_step: int | None = _number(*_COUNT, kind=int, needed=False)
+    best_val_loss: float | None = _number(0, math.inf, needed=False)
+    best_test_acc: float | None = _number(*_SHARE, needed=False)
+    best_test_loss: float | None = _number(0, math.inf, needed=False)
     config: dict[str, Any]
 
     @classmethod
-    def of(cls, cell: Cell, outcome: Mapping[str, Any]) -> "Result":
+    def of(cls, cell: "Cell", outcome: Mapping[str, Any]) -> "Result":
         """A cell and what `run` returned, or its status and error where it failed."""
         c = cell.config
         named = {
@@ -228,6 +237,12 @@ def rows_of(results: Iterable[Result]) -> list[dict[str, Any]]:
     """Rows of results.csv in its order, one for each protocol of a result."""
     rows = [row for result in results for row in result.rows()]
     return sorted(rows, key=lambda row: tuple(row[name] for name in RUN))
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Columns of results.csv for these rows."""
+    rows = list(rows)
+    return [*COLUMNS, *(c for c in BEST if any(row.get(c) is not None for row in rows))]
 
 
 def read_rows(file: Path) -> list[Result]:

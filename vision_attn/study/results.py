@@ -1,15 +1,19 @@
 """Results of a study read back, selected and summarised; reading writes nothing."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from vision_attn.errors import UserError
 from vision_attn.stats.intervals import interval_table
-from vision_attn.study.result import COLUMNS, RUN, Result, read_rows, rows_of
+from vision_attn.study.result import RUN, Result, columns_of, read_rows, rows_of
 from vision_attn.study.store import Store, read_log
 from vision_attn.study.study_file import check_study, read_study, read_yaml
 from vision_attn.texts import one_line, table_text
@@ -35,6 +39,8 @@ class StoredStudy:
         tuning: a row a try.
         rises: a row a run with a log: its `rows`, and `val_loss_rise`, validation loss at the end
             minus its minimum on the way.
+        correct: of each run whose logits are stored, whether its test images are classified
+            rightly, bool (N,), by the values of `RUN`.
     """
 
     results: pd.DataFrame
@@ -43,6 +49,7 @@ class StoredStudy:
     attention: pd.DataFrame = field(default_factory=pd.DataFrame)
     tuning: pd.DataFrame = field(default_factory=pd.DataFrame)
     rises: pd.DataFrame = field(default_factory=pd.DataFrame)
+    correct: Mapping[tuple[Any, ...], NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def archs(self) -> dict[str, str]:
@@ -68,6 +75,7 @@ def read(root: Path) -> StoredStudy:
     """
     cells = _read_cells(root)
     results = _results(root, cells)
+    correct = _correct(cells or [])
     if cells is None:
         training, attention, rises = (
             _optional(root / f"{name}.csv") for name in ("training", "attention", "rises")
@@ -79,7 +87,7 @@ def read(root: Path) -> StoredStudy:
         attention = _attention([result for _, result in ok])
     file = root / "tuning.csv"
     tuning = _table(file, _TUNING) if file.is_file() else pd.DataFrame()
-    return StoredStudy(results, _studies(root), training, attention, tuning, rises)
+    return StoredStudy(results, _studies(root), training, attention, tuning, rises, correct)
 
 
 Cells = list[tuple[Path, Result]]
@@ -108,7 +116,8 @@ def _results(root: Path, cells: Cells | None) -> pd.DataFrame:
         raise UserError(f"{root} has neither cells/ nor results.csv; give the --out of a compare")
     if not any(result.status == "ok" for result in results):
         raise UserError(f"{root} holds no finished run yet")
-    return pd.DataFrame(rows_of(results), columns=list(COLUMNS))
+    rows = rows_of(results)
+    return pd.DataFrame(rows, columns=columns_of(rows))
 
 
 _TEXTS = ("model", "status", "protocol", "control", "augment")
@@ -236,6 +245,27 @@ def _rises(logs: list[tuple[Result, pd.DataFrame]]) -> pd.DataFrame:
         return pd.DataFrame()
     table = pd.DataFrame(rows)[[*RUN, "rows", "val_loss_rise"]]
     return table.sort_values(list(RUN), ignore_index=True)
+
+
+def _correct(cells: Cells) -> dict[tuple[Any, ...], NDArray[np.bool_]]:
+    """Which test images each run classifies rightly, where that is stored."""
+    correct: dict[tuple[Any, ...], NDArray[np.bool_]] = {}
+    for path, result in cells:
+        file = path / "test.npz"
+        if result.status != "ok" or not file.is_file():
+            continue
+        try:
+            with np.load(file) as stored:
+                right = np.asarray(stored["correct"])
+            if right.dtype != np.bool_ or right.ndim != 1:
+                raise ValueError(f"correct is {right.dtype} {right.shape}, wanted a list of bool")
+        except (OSError, ValueError, EOFError, KeyError, BadZipFile) as e:
+            _log_damage(f"{file} cannot be read: {e}")
+            continue
+        for named in _labels(result):
+            run = {**named, "draw": result.draw, "seed": result.seed}
+            correct[tuple(run[name] for name in RUN)] = right
+    return correct
 
 
 def _attention(results: list[Result]) -> pd.DataFrame:

@@ -6,27 +6,27 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 import pandas as pd
-import torch
 import yaml
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, plain, write_text, writing
-from vision_attn.study.cells import Cell, Plan
-from vision_attn.study.result import COLUMNS, Result, rows_of
+from vision_attn.study.result import Result, columns_of, rows_of
 from vision_attn.study.study_file import covers, identity, read_study, refuse_other, starts
 from vision_attn.texts import one_line, table_cell
 
-__all__ = ["Store", "read_log"]
+if TYPE_CHECKING:  # it needs torch
+    from vision_attn.study.cells import Cell, Plan
+
+__all__ = ["Claim", "Store", "read_log"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,11 +41,11 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root, self.cells = root, root / "cells"
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: "Plan") -> None:
         """Raise UserError where the directory holds another configuration, or no study at all."""
         stored = read_study(self.root)
         try:
-            empty = stored or not self.root.exists() or not any(self.root.iterdir())
+            empty = stored or not self.root.exists() or self._begun()
         except OSError:
             empty = False
         if not empty:
@@ -61,22 +61,36 @@ class Store:
                     " of letters, which some file systems ignore; rename one of them"
                 )
 
-    @contextmanager
-    def open(self, plan: Plan) -> Iterator[None]:
-        """Lock the directory for this process, write study.yaml, remove what a crash left."""
+    def _begun(self) -> bool:
+        """Whether the directory is empty, or another process is about to write study.yaml."""
+        entries = {p.name for p in self.root.iterdir()}
+        return entries <= {".lock", "cells"} and not _entries(self.cells)
+
+    def open(self, plan: "Plan") -> None:
+        """Write study.yaml, and remove what a crash left.
+
+        Several processes may work in one directory, also on several machines that share it: each
+        takes cells by `claim`.
+
+        Raises:
+            UserError: the directory holds another study, or cannot be written.
+        """
         self.check(plan)
         with writing(self.cells):
             self.cells.mkdir(parents=True, exist_ok=True)
         with writing(self.root / ".lock"):
             try:
-                lock = FileLock(self.root / ".lock", timeout=0).acquire()
+                lock = FileLock(self.root / ".lock", timeout=60).acquire()
             except Timeout as e:
-                raise UserError(f"another process is working in {self.root}") from e
+                raise UserError(f"another process is writing {self.root / 'study.yaml'}") from e
         with lock:
+            self.check(plan)
             with writing(self.cells):
                 for cells in (self.cells, self.root / "tuning" / "cells"):
                     for partial in cells.glob(".tmp-*"):
-                        _remove(partial)
+                        if claim := _claim(cells, partial.name.removeprefix(".tmp-")):
+                            _remove(partial)
+                            claim.release()
             stored = read_study(self.root) or {"args": {}}
             text = identity(plan)
             text["args"] = stored["args"] | text["args"]
@@ -95,9 +109,12 @@ class Store:
             }
             text["machine"] = _machine()
             write_text(self.root / "study.yaml", yaml.safe_dump(text, sort_keys=False))
-            yield
 
-    def result(self, cell: Cell, *, test: bool = True) -> Result | None:
+    def claim(self, key: str) -> "Claim | None":
+        """The right to a cell's (or a file's) name; None where another process has it."""
+        return _claim(self.cells, key)
+
+    def result(self, cell: "Cell", *, test: bool = True) -> Result | None:
         """The stored result of a cell; None where there is none.
 
         Raises:
@@ -117,7 +134,7 @@ class Store:
         read_log(path)
         return result
 
-    def done(self, cell: Cell, *, measure: bool = False, test: bool = True) -> bool:
+    def done(self, cell: "Cell", *, measure: bool = False, test: bool = True) -> bool:
         """Whether a cell has a result that need not be run again.
 
         It is run again where it failed, is damaged or is of other training images than are dealt
@@ -132,7 +149,7 @@ class Store:
             return False
         return not (measure and cell.arm.attends) or result.measures is not None
 
-    def add_protocols(self, cell: Cell) -> None:
+    def add_protocols(self, cell: "Cell") -> None:
         """Add the protocols of `cell` to its stored result."""
         result = self.result(cell, test=False)
         assert result is not None
@@ -140,7 +157,7 @@ class Store:
             result = replace(result, protocols=(*result.protocols, *more))
             write_text(self.cells / cell.key / "result.json", as_json(result.to_json()))
 
-    def scratch(self, cell: Cell) -> Path:
+    def scratch(self, cell: "Cell") -> Path:
         """A new folder for a cell's files until they are complete."""
         path = self.cells / f".tmp-{cell.key}"
         with writing(path):
@@ -148,7 +165,7 @@ class Store:
             path.mkdir(parents=True)
         return path
 
-    def keep(self, cell: Cell, scratch: Path, outcome: Mapping[str, Any]) -> Result:
+    def keep(self, cell: "Cell", scratch: Path, outcome: Mapping[str, Any]) -> Result:
         """Write a finished cell's result, then rename its folder into place."""
         result = Result.of(cell, outcome)
         write_text(scratch / "result.json", as_json(result.to_json()))
@@ -178,9 +195,10 @@ class Store:
         """results.csv from the cells, and its rows."""
         rows = self.rows()
         text = io.StringIO()
-        table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        columns = columns_of(rows)
+        table = csv.DictWriter(text, columns, lineterminator="\n")
         table.writeheader()
-        table.writerows({k: table_cell(r.get(k)) for k in COLUMNS} for r in rows)
+        table.writerows({k: table_cell(r.get(k)) for k in columns} for r in rows)
         write_text(self.root / "results.csv", text.getvalue())
         return rows
 
@@ -214,6 +232,31 @@ def _entries(cells: Path) -> list[Path]:
         raise UserError(f"{cells} cannot be read: {e.strerror}") from e
 
 
+class Claim:
+    """A name in a study's directory that no other process uses until `release`, or until this
+    process ends.
+    """
+
+    def __init__(self, file: Path, lock: BaseFileLock) -> None:
+        self._file, self._lock = file, lock
+
+    def release(self) -> None:
+        """Give the name back."""
+        self._file.unlink(missing_ok=True)
+        self._lock.release()
+
+
+def _claim(cells: Path, key: str) -> Claim | None:
+    file = cells / f".lock-{key}"
+    lock = FileLock(file, timeout=0)
+    with writing(file):
+        try:
+            lock.acquire()
+        except Timeout:
+            return None
+    return Claim(file, lock)
+
+
 def _remove(path: Path) -> None:
     """Delete a file or a folder, where there is one."""
     if path.is_dir() and not path.is_symlink():
@@ -223,6 +266,8 @@ def _remove(path: Path) -> None:
 
 
 def _machine() -> dict[str, Any]:
+    import torch
+
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "system": platform.system(),

@@ -3,26 +3,29 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from vision_attn.errors import UserError
 from vision_attn.files import plain
-from vision_attn.study.cells import Plan
+
+if TYPE_CHECKING:  # it needs torch
+    from vision_attn.study.cells import Plan
 
 __all__ = ["check_study", "covers", "identity", "read_study", "read_yaml", "refuse_other", "starts"]
 
 CHANGEABLE = (
-    "models", "args", "sizes", "draws", "seeds", "controls", "match_to", "checkpoint", "measure",
+    "models", "args", "sizes", "draws", "first_draw", "seeds", "controls", "match_to", "checkpoint",
+    "measure",
 )  # fmt: skip
 """Parts of a study that may change between two starts: they add cells, or files to a cell."""
 
-_SETS, _COUNTS = ("models", "sizes", "controls"), ("draws", "seeds", "checkpoint", "measure")
+_SETS, _COUNTS = ("models", "sizes", "controls"), ("seeds", "checkpoint", "measure")
 """Parts of a start that decide whether it covers another."""
 
 
-def identity(plan: Plan) -> dict[str, Any]:
+def identity(plan: "Plan") -> dict[str, Any]:
     """What must not change within a directory: what decides results beside the axes."""
     study, source = plan.study, plan.source
     fixed = {k: v for k, v in asdict(study).items() if k not in CHANGEABLE}
@@ -131,7 +134,7 @@ def check_study(file: Path, study: Any) -> None:
         for name in _SETS:
             for value in part(start, name, list) or []:
                 part({name: value}, name, (str, int), needed=True)
-        for name in _COUNTS:
+        for name in (*_COUNTS, "draws", "first_draw"):
             part(start, name, int)
 
 
@@ -145,14 +148,19 @@ def covers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
     Both are of one directory, so they differ only in what may grow there.
     """
-    if not {*_SETS, *_COUNTS, "budget"} <= one.keys() & other.keys():
+    if not {*_SETS, *_COUNTS, "draws", "budget"} <= one.keys() & other.keys():
         return False
 
     def protocols(study: Mapping[str, Any]) -> set[str]:
         return {name for name, value in study["budget"].items() if value} or {"steps"}
 
+    def draws(study: Mapping[str, Any]) -> set[int]:
+        first = study.get("first_draw", 0)
+        return set(range(first, first + study["draws"]))
+
     return (
         all(set(other[k]) <= set(one[k]) for k in _SETS)
         and all(other[k] <= one[k] for k in _COUNTS)
+        and draws(other) <= draws(one)
         and protocols(other) <= protocols(one)
     )

@@ -12,6 +12,7 @@ from vision_attn.data.augment import AugmentConfig
 from vision_attn.errors import UserError
 from vision_attn.files import write_text, writing
 from vision_attn.study.cells import Cell, Plan, with_config
+from vision_attn.study.cells import plan as make_plan
 from vision_attn.study.config import Study
 from vision_attn.study.result import Result
 from vision_attn.study.store import Store
@@ -62,7 +63,9 @@ def tune(plan: Plan, store: Store, run: Callable[[Plan, Store], object]) -> Plan
     under = Store(store.root / "tuning")
     with writing(under.cells):
         under.cells.mkdir(parents=True, exist_ok=True)
-    first = {_group(c): c for c in plan.cells if (c.config.draw, c.config.seed) == (0, 0)}
+    whole = replace(plan.study, draws=1, first_draw=0) if plan.study.first_draw else None
+    cells = make_plan(whole, plan.source).cells if whole else plan.cells
+    first = {_group(c): c for c in cells if (c.config.draw, c.config.seed) == (0, 0)}
     tries = {
         group: [
             with_config(c, plan.source, optim=optim, augment=augment)

@@ -20,7 +20,7 @@ from vision_attn.data.sources import Source
 from vision_attn.texts import one_line
 from vision_attn.training.run import RunConfig, run
 
-__all__ = ["Images", "Job", "Worker", "WorkerDied", "stop", "wait_for"]
+__all__ = ["Images", "Job", "Worker", "WorkerDied", "stop", "wait_for", "work"]
 
 Job = tuple[int, RunConfig, Path, dict[str, Any]]
 """A cell's number, its configuration, the place for its files, and options of `run`."""
@@ -152,7 +152,7 @@ def _serve(pipe: Connection, threads: int, steps: Any) -> None:
     with suppress(EOFError):
         source = pipe.recv().load()
         while True:
-            pipe.send(_work(pipe.recv(), source, steps))
+            pipe.send(work(pipe.recv(), source, steps))
 
 
 def _end_with_parent() -> None:
@@ -163,7 +163,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(job: Job, source: Source, steps: Any) -> dict[str, Any]:
+def work(job: Job, source: Source, steps: Any) -> dict[str, Any]:
     """Run one cell: its result, or its error, with the traceback in a file."""
     number, config, place, options = job
 

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from vision_attn.errors import UserError
+from vision_attn.names import SHAPE
 from vision_attn.ops.checks import weight_sources
 from vision_attn.training.optim import OptimConfig
 from vision_attn.training.set_loss import LossWeights
 
-__all__ = ["SHAPE", "Checkpoint", "read_checkpoint"]
-
-SHAPE = ("in_chans", "img_size", "num_classes")
-"""Arguments of a model that come from its data."""
+__all__ = ["Checkpoint", "read_checkpoint"]
 
 _TRAINING = {*LossWeights._fields, *(f.name for f in fields(OptimConfig))}
 """Arguments of a model that its weights do not depend on; a run that goes on may have others."""

@@ -2,6 +2,8 @@
 
 import logging
 import math
+import re
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,10 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from vision_attn.data.augment import AugmentConfig
@@ -72,7 +76,10 @@ def run(
     """Train and evaluate; writes metrics.csv (and last.ckpt when asked for) under `out`.
 
     Returns plain values for result.json, and those that `finish` returns for the trained model.
-    Without `test`, as in tuning, the test images are not used and have no values.
+    Without `test`, as in tuning, the test images are not used and have no values. With it,
+    test.npz holds the `logits` (N, classes) of all test images in float16, their `labels` and
+    which are `correct`, and the result has the test accuracy and loss of the weights with the
+    lowest validation loss too, as `best_test_acc` and `best_test_loss`.
 
     Raises:
         FloatingPointError: the loss is no longer finite.
@@ -103,6 +110,7 @@ def run(
             **asdict(config.optim),
         )
         best = ModelCheckpoint(out / "best", monitor="val_loss", save_weights_only=True)
+        keep_best = test or config.select == "best"
         trainer = L.Trainer(
             max_steps=config.steps,
             max_epochs=-1,
@@ -110,8 +118,8 @@ def run(
             precision=config.precision,  # type: ignore[arg-type]
             deterministic="warn" if torch.cuda.is_available() else None,
             logger=CSVLogger(out, name="", version=""),
-            callbacks=[_Watch(progress, n / batch), *([best] if config.select == "best" else [])],
-            enable_checkpointing=config.select == "best",
+            callbacks=[_Watch(progress, n / batch), *([best] if keep_best else [])],
+            enable_checkpointing=keep_best,
             enable_progress_bar=False,
             enable_model_summary=False,
             num_sanity_val_steps=0,
@@ -123,19 +131,21 @@ def run(
         if trainer.global_step != config.steps:
             raise RuntimeError(f"{trainer.global_step} of {config.steps} updates were made")
         if config.select == "best":
-            saved = torch.load(best.best_model_path, weights_only=True)
-            module.load_state_dict(saved["state_dict"])
-            Path(best.best_model_path).unlink()
-            (out / "best").rmdir()
+            module.load_state_dict(_best_weights(best))
         train = evaluate(trainer, module, data.clean_train_dataloader())
         val = evaluate(trainer, module, data.val_dataloader())
         if not math.isfinite(train["loss"]):
             raise FloatingPointError(f"training diverged: loss {train['loss']}; try a lower lr")
-        tested = evaluate(trainer, module, data.test_dataloader()) if test else None
+        tested = _test(trainer, module, data, out / "test.npz") if test else {}
         more = {} if finish is None else finish(module, data)
         if checkpoint:
             trainer.save_checkpoint(out / "last.ckpt")
+        if test and best.best_model_path:
+            tested |= _test_best(trainer, module, data, best, tested, config)
+        shutil.rmtree(out / "best", ignore_errors=True)
         (out / "hparams.yaml").unlink(missing_ok=True)  # result.json says more
+    if tested:
+        tested["gap"] = train["acc"] - tested["test_acc"]
     return {
         "steps": config.steps,
         "epochs": config.steps * batch / n,
@@ -148,15 +158,55 @@ def run(
         "size": n,
         "subset": data.subset.hash,
         **more,
-        **(
-            {}
-            if tested is None
-            else {
-                "test_acc": tested["acc"],
-                "test_loss": tested["loss"],
-                "gap": train["acc"] - tested["acc"],
-            }
-        ),
+        **tested,
+    }
+
+
+def _best_weights(best: ModelCheckpoint) -> dict[str, Tensor]:
+    return torch.load(best.best_model_path, weights_only=True)["state_dict"]
+
+
+def _test(trainer: L.Trainer, module: Classifier, data: ImageData, file: Path) -> dict[str, Any]:
+    """Accuracy and loss on all test images; their logits go to a file."""
+    parts: list[Tensor] = []
+    hook = module.model.register_forward_hook(lambda *call: parts.append(call[2].detach().cpu()))
+    try:
+        result = evaluate(trainer, module, data.test_dataloader())
+    finally:
+        hook.remove()
+    logits, labels = torch.cat(parts).float().numpy(), np.asarray(data.source.test_labels)
+    with np.errstate(over="ignore"):  # a logit beyond 65,504 is infinite in float16
+        half = logits.astype(np.float16)
+    np.savez_compressed(file, logits=half, labels=labels, correct=logits.argmax(1) == labels)
+    return {"test_acc": result["acc"], "test_loss": result["loss"]}
+
+
+def _test_best(
+    trainer: L.Trainer,
+    module: Classifier,
+    data: ImageData,
+    best: ModelCheckpoint,
+    tested: dict[str, Any],
+    config: RunConfig,
+) -> dict[str, Any]:
+    """Test accuracy and loss of the weights with the lowest validation loss.
+
+    Args:
+        tested: those of the weights that the module has, used where these are the same.
+    """
+    found = re.search(r"step=(\d+)", best.best_model_path)
+    assert found is not None
+    assert best.best_model_score is not None
+    step = int(found[1])
+    if config.select == "last" and step < config.steps:
+        module.load_state_dict(_best_weights(best))
+        result = evaluate(trainer, module, data.test_dataloader())
+        tested = {"test_acc": result["acc"], "test_loss": result["loss"]}
+    return {
+        "best_step": step,
+        "best_val_loss": float(best.best_model_score),
+        "best_test_acc": tested["test_acc"],
+        "best_test_loss": tested["test_loss"],
     }
 
 
@@ -204,8 +254,7 @@ class _Watch(Callback):
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         pl_module.log("epoch", trainer.global_step / self.batches_per_pass)
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        pl_module.log("epoch", trainer.global_step / self.batches_per_pass)
+    on_train_epoch_end = on_validation_epoch_end
 
 
 @contextmanager

@@ -1,0 +1,177 @@
+"""Several processes on one study: cells divided by claims, by draws, and by Ray's tasks."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from vision_attn.cli import main
+from vision_attn.commands.study import study_of
+from vision_attn.data.sources import DataConfig, Source, load
+from vision_attn.study.cells import plan
+from vision_attn.study.config import Budget, Study
+from vision_attn.study.execute import Runner, execute
+from vision_attn.study.ray_runner import on_ray
+from vision_attn.study.store import Store
+from vision_attn.study.workers import Job, work
+
+STUDY = Study(models=["linear"], sizes=[20, 50], draws=2, budget=Budget(steps=7), rows=1)
+
+
+@pytest.fixture(scope="module")
+def source() -> Source:
+    return load(DataConfig())
+
+
+class Here:
+    """Runs a job at once, in this process."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.outcomes = source, list[tuple[int, dict[str, Any]]]()
+        self.ran: list[int] = []
+
+    def room(self) -> bool:
+        return not self.outcomes
+
+    def start(self, job: Job) -> None:
+        self.ran.append(job[0])
+        self.outcomes.append((job[0], work(job, self.source, [0] * 99)))
+
+    def ended(self, timeout: float) -> list[tuple[int, dict[str, Any]]]:
+        outcomes, self.outcomes = self.outcomes, []
+        return outcomes
+
+    def step(self, number: int) -> int:
+        return 0
+
+    def stop(self) -> None: ...
+
+
+def here(runner: Here) -> Any:
+    @contextmanager
+    def start(source: Source, store: Store, jobs: int) -> Iterator[Runner]:
+        yield runner
+
+    return start
+
+
+def quiet() -> Console:
+    return Console(quiet=True)
+
+
+def test_cells_of_another_process_are_waited_for(source: Source, tmp_path: Path) -> None:
+    made, store = plan(STUDY, source), Store(tmp_path / "out")
+    store.open(made)
+    taken = made.cells[1]
+    claim = store.claim(taken.key)
+    assert claim is not None
+    mine = Here(source)
+
+    def other() -> None:
+        while len(mine.ran) < 3:
+            time.sleep(0.01)
+        place = store.scratch(taken)
+        store.keep(taken, place, work((0, taken.config, place, {}), source, [0]))
+        claim.release()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert execute(made, store, start=here(mine), console=quiet()) == 0
+    thread.join()
+    assert sorted(mine.ran) == [0, 2, 3]
+    assert all(store.done(c) for c in made.cells)
+    assert not [p for p in store.cells.iterdir() if p.name.startswith(".")]
+
+
+def test_draws_divide_a_study(source: Source, tmp_path: Path) -> None:
+    whole = plan(STUDY, source)
+    second = plan(replace(STUDY, first_draw=1, draws=1), source)
+    assert [c.key for c in second.cells] == [c.key for c in whole.cells if c.config.draw == 1]
+    store = Store(tmp_path / "out")
+    for part in (second, whole):
+        store.open(part)
+        execute(part, store, start=here(Here(source)), console=quiet())
+    rows = store.write_results()
+    assert [(r["size"], r["draw"]) for r in rows] == [(20, 0), (20, 1), (50, 0), (50, 1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "first", "count"),
+    [(["--draws", "3-5"], 3, 3), (["--draws=0-0"], 0, 1), (["--draws", "4"], 0, 4)],
+)
+def test_draws_on_the_command_line(words: list[str], first: int, count: int) -> None:
+    _, study = study_of("compare", "", words)
+    assert (study.first_draw, study.draws) == (first, count)
+
+
+def test_draws_in_the_wrong_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--draws", "5-3"]) == 2
+    assert "--draws 5-3: the last draw is before the first" in capsys.readouterr().err
+
+
+def workers_of_ray() -> list[int]:
+    """Processes of this machine that run or wait for Ray's tasks."""
+    pids = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                name = (process / "cmdline").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            if name.startswith("ray::_task"):
+                pids.append(int(process.name))
+    return pids
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_results_and_survives_a_killed_worker(
+    source: Source, tmp_path: Path
+) -> None:
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    study = replace(STUDY, budget=Budget(steps=600))
+    made, store, alone = plan(study, source), Store(tmp_path / "ray"), Store(tmp_path / "here")
+    killed: list[int] = []
+    finished = threading.Event()
+
+    def kill_one() -> None:
+        while not (killed or finished.is_set()):
+            for pid in workers_of_ray()[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+            time.sleep(0.02)
+
+    ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
+    try:
+        killer = threading.Thread(target=kill_one)
+        killer.start()
+        store.open(made)
+        assert execute(made, store, start=on_ray(1), console=quiet()) == 0
+    finally:
+        finished.set()
+        ray.shutdown()
+    killer.join()
+    assert killed
+    alone.open(made)
+    execute(made, alone, start=here(Here(source)), console=quiet())
+    one, other = (
+        pd.DataFrame(s.write_results()).drop(columns=["seconds", "images_per_second"])
+        for s in (store, alone)
+    )
+    pd.testing.assert_frame_equal(one, other)
+    files = [sorted(p.name for p in c.iterdir()) for c in sorted(store.cells.iterdir())]
+    assert files == [["metrics.csv", "result.json", "test.npz"]] * 4
+
+
+def test_ray_says_what_it_has_no_room_for(source: Source, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    with pytest.raises(ValueError, match=r"ray\.address 127\.0\.0\.1:1: .*ray start"):
+        on_ray(1, address="127.0.0.1:1")(source, Store(tmp_path), 1).__enter__()

@@ -1,0 +1,34 @@
+"""Names that a user types, and what is near to a mistyped one; nothing heavy is imported."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Literal
+
+from vision_attn.errors import UserError
+
+__all__ = ["MODELS", "SHAPE", "Match", "check_model", "near"]
+
+MODELS = (
+    "vit", "cnn", "pixel_vit", "conv_stem_vit", "conv_init_vit", "local_vit", "linear",
+)  # fmt: skip
+"""Short names of the models of this package, which are registered with timm as `vision_attn_*`."""
+
+SHAPE = ("in_chans", "img_size", "num_classes")
+"""Arguments of a model that come from its data."""
+
+Match = Literal["params", "flops", "both", "none"]
+
+
+def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`did you mean vit?`, or `choose one of vit, cnn` where nothing is near."""
+    names = list(known)
+    found = get_close_matches(name, names, n=1, cutoff=cutoff)
+    return f"did you mean {found[0]}?" if found else f"choose one of {', '.join(names)}"
+
+
+def check_model(name: str) -> None:
+    """UserError for a model that is neither `timm:NAME` nor one of `MODELS`."""
+    if name not in MODELS and not name.startswith("timm:"):
+        raise UserError(
+            f"model {name!r} is not known; {near(name, MODELS)} (one of timm is timm:NAME)"
+        )
