@@ -22,6 +22,7 @@ from vision_attn.study.config import MEASURED_IMAGES
 from vision_attn.study.progress import Display, display
 from vision_attn.study.store import Store
 from vision_attn.study.workers import Images, Worker, WorkerDied, stop, wait_for
+from vision_attn.texts import program
 from vision_attn.training.classifier import Classifier
 
 __all__ = ["default_workers", "execute"]
@@ -120,7 +121,9 @@ def _run(
                 bars.end(cell, result)
     except KeyboardInterrupt:  # said at once: to end the processes may take a while
         root = store.cells.parent
-        bars.tell_end(f"stopping; the same command goes on, `plot {root}` shows what is done")
+        bars.tell_end(
+            f"stopping; the same command goes on, `{program()} plot {root}` shows what is done"
+        )
         raise
     finally:
         stop([*running, *idle])
