@@ -1,6 +1,6 @@
 """Figures, tables and the page as files, from stored results alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ def report(
     *,
     models: Sequence[str] | None = None,
     looks: Mapping[str, Any] | None = None,
+    tell: Callable[[int], None] = lambda count: None,
 ) -> Analysis:
     """Write figures, tables and report.html; returns what they show.
 
@@ -38,6 +39,7 @@ def report(
         kinds: of the figures; the page holds them as `svg` whether or not they are kept as such.
         models: of the figures, all by default; tables and text stay whole.
         looks: rcParams of the figures; see `style.options`.
+        tell: called with the number of figures before they are drawn.
 
     Raises:
         UserError: nothing to show, directories that do not fit together, or an `out` that holds
@@ -59,10 +61,9 @@ def report(
     analysis = analyse(stored)
     drawn = ("svg", *(k for k in kinds if k != "svg"))
     with style(looks):
-        pictures = {
-            picture: render(picture.figure, picture.name, drawn)
-            for picture in figures(analysis if models is None else only(analysis, models))
-        }
+        made = list(figures(analysis if models is None else only(analysis, models)))
+        tell(len(made))
+        pictures = {picture: render(picture.figure, picture.name, drawn) for picture in made}
     text = page(analysis, {picture: files["svg"] for picture, files in pictures.items()})
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
