@@ -2,6 +2,8 @@
 
 import re
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ __all__ = [
     "program",
     "table_cell",
     "table_text",
+    "tally",
 ]
 
 _FORMULA = re.compile("'*[=+\\-@\t\r]")
@@ -60,6 +63,11 @@ def in_figure(text: object, most: int = 40) -> str:
 def in_markdown(text: object) -> str:
     """For a Markdown table: neither markup nor a bar between two cells."""
     return re.sub(r"([\\`*\[\]<>|$])", r"\\\1", one_line(text))
+
+
+def tally(names: Iterable[str]) -> str:
+    """`cat 41, dog 12`, the most frequent first."""
+    return ", ".join(f"{one_line(name)} {count}" for name, count in Counter(names).most_common())
 
 
 def table_cell(value: Any) -> Any:

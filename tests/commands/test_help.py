@@ -12,6 +12,10 @@ from said import refused
 from vision_attn.cli import COMMANDS, main
 from vision_attn.commands.help import COMMON, EXAMPLES, help_text
 from vision_attn.commands.options import known_options, names_class, trainer_options
+from vision_attn.data.config import NAMES
+from vision_attn.data.sources import _TORCHVISION
+from vision_attn.models.registry import known_models
+from vision_attn.names import MODELS
 from vision_attn.texts import program
 
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
@@ -32,6 +36,7 @@ AT_ONCE = {
     "compare --config quik": "config 'quik' is no file and no preset; did you mean quick?",
     "budget --data.nam digits": "did you mean --data.name?",
     "plot --formats svg x": "did you mean --format?",
+    "plot runs/none": "runs/none is no directory",
     "explain --chkpt x": "did you mean --ckpt?",
     "diagnose --data.name cifar": "did you mean cifar10?",
     "fit --model.arg 4": "--model.arg is no option of fit; did you mean --model.args?",
@@ -113,6 +118,11 @@ def test_help_names_options_that_there_are(
     for option in re.findall(r"--[\w.-]+", " ".join(typed)):
         assert re.sub(r"(args)\..*", r"\1", option.rstrip(".")) in known, option
     assert whole.splitlines()[0].strip().startswith("usage: vision-attn")
+
+
+def test_names_known_without_torch_are_all_there_are() -> None:
+    assert sorted(MODELS) == sorted(known_models())
+    assert set(NAMES) == {"digits", "folder", *_TORCHVISION}
 
 
 def test_budget_shows_what_a_cost_depends_on() -> None:

@@ -82,7 +82,8 @@ def _configured(config: Path) -> Iterator[tuple[str, nn.Module]]:
         torch.manual_seed(0)
         yield cls.__name__, cls(**args).model
         return
-    _, study = study_of("compare", "", ["--config", str(config)])
+    root = ["--data.root", "."] if content.get("data", {}).get("name") == "folder" else []
+    _, study = study_of("compare", "", ["--config", str(config), *root])
     source = load(DataConfig()) if study.data.name == "digits" else cifar()
     for label, arm in plan(study, source).arms.items():
         torch.manual_seed(0)

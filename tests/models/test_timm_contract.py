@@ -17,6 +17,7 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 
 from vision_attn.errors import UserError
 from vision_attn.models.base import ImageClassifier
+from vision_attn.models.cnn import SmallCNN
 from vision_attn.models.linear import LinearClassifier
 from vision_attn.models.registry import known_models
 
@@ -28,13 +29,12 @@ ARGS: dict[str, dict[str, Any]] = {
     "pixel_vit": {**VIT, "img_size": (4, 6)},
 }
 NAMES = known_models()
-LAYERED = [name for name in NAMES if name != "linear"]
-VITS = [name for name in LAYERED if name != "cnn"]
 MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "class token": ("vit", {"global_pool": "token", "pos_embed": "rel_bias"}),
     "map": ("vit", {"global_pool": "map", "stem": "pooled", "pos_embed": "rotary"}),
     "batch norm": ("vit", {"norm": "batch", "mixer": "conv", "dynamic_img_size": True}),
     "shifted": ("vit", {"stem": "shifted", "lsa": True, "num_registers": 2}),
+    "max pools": ("cnn", {"pool": "max", "depth": 1}),
     "tables": ("local_vit", {"pos_embed": "rel_bias", "global_pool": "map"}),
 }
 EVERY = [*NAMES, *MORE]
@@ -185,7 +185,7 @@ def as_map(y: Tensor, prefix: int, grid: Any) -> Tensor:
 def test_intermediates_are_the_layers_outputs(name: str) -> None:
     model = make(name)
     x = images(model)
-    grid = model.patch_embed.grid_size if name != "cnn" else None
+    grid = None if isinstance(model, SmallCNN) else model.patch_embed.grid_size
     prefix = model.num_prefix_tokens
     final, maps = model.forward_intermediates(x)
     assert_close(final, model.forward_features(x))
@@ -293,7 +293,7 @@ def test_layer_decay_slows_each_layer_more_than_the_next(name: str) -> None:
         own = {v for n, v in scale.items() if n.startswith((f"{part}.{i}.", f"rel_bias.{i}."))}
         assert own == {0.5 ** (3 - i)}, i
     assert scale["head.weight"] == 1
-    if name != "cnn":
+    if not isinstance(model, SmallCNN):
         assert scale["norm.weight"] == 0.5  # timm counts it to the last block
         assert {v for n, v in scale.items() if n.startswith("patch_embed")} == {0.5**4}
 

@@ -1,6 +1,5 @@
 """The command predict on files of images, which need no labels."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 from vision_attn.commands.arguments import command_parser, out_path, parse
 from vision_attn.commands.ends import ROOT, find_checkpoint
 from vision_attn.errors import UserError
+from vision_attn.texts import csv_text, tally
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,6 @@ def predict(about: str, args: Sequence[str]) -> int:
 
     from vision_attn.explain.checkpoint import load_classifier
     from vision_attn.files import write_text, writing
-    from vision_attn.texts import csv_text
 
     trained = load_classifier(checkpoint)
     files = _files(given.image)
@@ -51,10 +50,9 @@ def predict(about: str, args: Sequence[str]) -> int:
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, csv_text(pd.DataFrame(rows)))
-    counts = Counter(str(row["predicted"]) for row in rows)
     if changed:
         print(f"changed before they were shown to the model: {len(changed)}, such as {changed[0]}")
-    print(", ".join(f"{name} {count}" for name, count in counts.most_common()))
+    print(tally(str(row["predicted"]) for row in rows))
     print(f"predictions of {len(rows)} image{'s' * (len(rows) > 1)} are in {out}")
     return 0
 

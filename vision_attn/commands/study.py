@@ -186,13 +186,6 @@ def plot(about: str, args: Sequence[str]) -> int:
     parser.add_argument("--dpi", type=int | None, default=None, help="of png; 150 by default")
     parser.add_argument("--style", type=str | None, default=None, help="a matplotlib style file")
     given = parse(parser, _lists(args))
-    from vision_attn.report.style import options
-
-    figures = {
-        "kinds": given.format.split(","),
-        "models": given.models,
-        "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
-    }
     roots = [out_path(root, "dir") for root in given.dir]
     for root in roots:
         if not root.is_dir():
@@ -200,6 +193,14 @@ def plot(about: str, args: Sequence[str]) -> int:
     out = None if given.out is None else out_path(given.out)
     if out is None and len(roots) > 1:
         raise UserError(f"{len(roots)} directories are joined; say with --out where to")
+
+    from vision_attn.report.style import options
+
+    figures = {
+        "kinds": given.format.split(","),
+        "models": given.models,
+        "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
+    }
     write_report(plain_console(), roots, out or roots[0], **figures)
     return 0
 

@@ -109,12 +109,12 @@ class SmallCNN(ImageClassifier):
     def feature_info(self) -> list[dict[str, Any]]:
         """Name, channels and pixels a cell of each stage, for timm's `FeatureInfo`."""
         rows: list[dict[str, Any]] = []
+        pixels = 1
         for i, stage in enumerate(self.stages):
-            conv = stage[0]  # type: ignore[index]
-            pixels = conv.stride[0] * (rows[-1]["reduction"] if rows else 1)
-            rows.append(
-                {"module": f"stages.{i}", "num_chs": conv.out_channels, "reduction": pixels}
-            )
+            parts: list[Any] = list(stage)  # type: ignore[call-overload]
+            pixels *= 2 if any(getattr(m, "stride", 1) in (2, (2, 2)) for m in parts) else 1
+            width = next(m.out_channels for m in parts if isinstance(m, nn.Conv2d))
+            rows.append({"module": f"stages.{i}", "num_chs": width, "reduction": pixels})
         return rows
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:

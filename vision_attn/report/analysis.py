@@ -119,11 +119,6 @@ class Analysis:
         """The summary of the main control, under every protocol."""
         return self.summary[self.summary["control"] == self.setting.control]
 
-    @property
-    def tested(self) -> pd.DataFrame:
-        """The summary of the main protocol, under every control."""
-        return self.summary[self.summary["protocol"] == self.setting.protocol]
-
 
 def analyse(stored: StoredStudy) -> Analysis:
     """Every statistic of a report, each computed once."""

@@ -163,6 +163,7 @@ def compared(
         correct: as of `StoredStudy`.
     """
     runs = select(results, *setting)
+    runs = runs if "rows" in runs else runs.assign(rows=0)
     models = sorted(runs["model"].unique())
     if first not in models:
         return {}
@@ -180,7 +181,7 @@ def compared(
                 for r in moved[moved["model"] == m].to_dict("records")
             },
             data_multiplier(runs, first, m),
-            _log_rows(runs[runs["model"].isin((first, m))]),
+            int(np.nan_to_num(runs.loc[runs["model"].isin((first, m)), "rows"].min())),
         )
         for m in models
         if m != first
@@ -194,11 +195,6 @@ def turned(table: pd.DataFrame) -> pd.DataFrame:
     ends = -table.loc[rows, ["mean", "high", "low"]].to_numpy()
     table.loc[rows, ["mean", "low", "high"]] = ends
     return table
-
-
-def _log_rows(runs: pd.DataFrame) -> int:
-    rows = runs["rows"].min() if "rows" in runs else np.nan
-    return 0 if np.isnan(rows) else int(rows)
 
 
 def _on_images(

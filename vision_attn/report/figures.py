@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vision_attn.errors import UserError
-from vision_attn.report import curves, pair, panels
+from vision_attn.report import curves, panels
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.chart import Chart
 from vision_attn.report.looks import looks
@@ -23,8 +23,8 @@ _FIGURES = {
     "accuracy_vs_size": curves.accuracy,
     "gap_vs_size": curves.gap,
     "error_loglog": curves.error,
-    "multiplier": pair.multiplier,
-    "protocol_split": pair.protocol_split,
+    "multiplier": curves.multiplier,
+    "protocol_split": curves.protocol_split,
     "training_curves": panels.training_curves,
     "capacity": panels.capacity,
     "controls": curves.controls,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -18,7 +18,6 @@ __all__ = [
     "Block",
     "as_markdown",
     "at_size",
-    "escaped",
     "failures",
     "in_short",
     "latex",
@@ -149,10 +148,8 @@ def _latex_cell(text: str) -> str:
 
 def page_blocks(analysis: Analysis) -> list[Block]:
     """Every table of the page, in order."""
-    blocks = [
-        Block(b.title or "Test accuracy and gap in %", b.header, b.rows)
-        for b in results_blocks(analysis)
-    ]
+    title = "Test accuracy and gap in %"
+    blocks = [replace(b, title=b.title or title) for b in results_blocks(analysis)]
     comparison = analysis.comparison
     if comparison:
         blocks.append(paired(comparison))
@@ -322,7 +319,7 @@ def _tuning(tries: pd.DataFrame) -> Block:
     """The winner of each group of tries, and how many it won against."""
     group = [c for c in ("model", "size", "steps", "control") if c in tries]
     hidden = {*group, "try", "chosen", "status", "val_acc", "val_loss"}
-    free = [c for c in tries if c not in hidden]
+    free = [str(c) for c in tries if c not in hidden]
     table = tries[group].assign(tries=tries.groupby(group)["chosen"].transform("size"))
     table[free] = tries[free]
     table["validation accuracy in %"] = tries["val_acc"].map(numbers.exact)

@@ -24,6 +24,7 @@ from vision_attn.study.config import MEASURED_IMAGES
 from vision_attn.study.progress import Display, display
 from vision_attn.study.store import Claim, Store
 from vision_attn.study.workers import Images, Job, Worker, WorkerDied, stop, wait_for
+from vision_attn.texts import program
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.run import Tracker
 
@@ -164,7 +165,8 @@ def _run(
                 failed += result.status != "ok"
                 bars.end(cell, result)
     except KeyboardInterrupt:  # said at once: to end the processes may take a while
-        bars.tell_end(f"stopping; the same command goes on, `plot {store.root}` shows what is done")
+        again = f"{program()} plot {store.root}"
+        bars.tell_end(f"stopping; the same command goes on, `{again}` shows what is done")
         raise
     finally:
         runner.stop()

@@ -18,7 +18,7 @@ from vision_attn.data.module import ImageData
 from vision_attn.errors import UserError
 from vision_attn.files import write_text
 from vision_attn.models.registry import create_model
-from vision_attn.texts import csv_text
+from vision_attn.texts import csv_text, tally
 from vision_attn.training.base import Supervised
 from vision_attn.training.checkpoint import is_own
 from vision_attn.training.optim import OptimConfig
@@ -120,7 +120,7 @@ class Classifier(Supervised):
 
 
 class PredictionsCSV(BasePredictionWriter):
-    """Writes `predictions.csv` into the run's log directory: image, label, probabilities."""
+    """Writes `predictions.csv` into the log or the root directory: image, label, probabilities."""
 
     def __init__(self) -> None:
         super().__init__("epoch")
@@ -148,4 +148,5 @@ class PredictionsCSV(BasePredictionWriter):
         out = Path(trainer.log_dir or ".")
         out.mkdir(parents=True, exist_ok=True)
         write_text(out / "predictions.csv", csv_text(table))
+        print(tally(table["predicted"]))
         print(f"predictions of {n} images are in {out / 'predictions.csv'}")
