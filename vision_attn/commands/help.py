@@ -14,7 +14,7 @@ __all__ = ["COMMON", "EXAMPLES", "help_text"]
 
 _DATA = {
     "--data.root DIR": "your images: DIR/<class>/*, or DIR/train/<class>/* and DIR/test/<class>/*",
-    "--data.name NAME": f"one of {', '.join(NAMES)}",
+    "--data.name NAME": f"one of {', '.join(NAMES)}, hf:NAME, torchvision:NAME, a class",
     "--data.img_size N": "resize your images to N x N pixels",
 }
 _CONFIG = {"--config FILE": "options from a YAML file"}
