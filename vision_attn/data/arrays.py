@@ -79,7 +79,7 @@ def of_arrays(
         digests = (digest_of(x.tobytes())[:8] for x in images[0])
         shares = np.array([int.from_bytes(d, "big") / 2**64 for d in digests])
         test = in_test(shares, labels[0], names, what, test_fraction, "give a test set")
-        images, labels = ([part[~test], part[test]] for part in (images[0], labels[0]))
+        images, labels = [images[0][~test], images[0][test]], [labels[0][~test], labels[0][test]]
         notes = (
             f"{what} has no test set: {len(labels[1]):,} of {len(test):,} images are it, by a hash"
             f" of their pixels (data.test_fraction {test_fraction:g})",

@@ -48,6 +48,8 @@ class Pretrained(PyTorchModelHubMixin, library_name="timm", tags=["image-classif
 
     architecture: str
     """The name by which timm builds the class."""
+    _hub_mixin_config: Any
+    _unwritten: list[str]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Keep the arguments, and the names of those that are no JSON."""
@@ -64,7 +66,7 @@ class Pretrained(PyTorchModelHubMixin, library_name="timm", tags=["image-classif
                 f"{type(self).__name__} has {self._unwritten[0]}, which config.json cannot hold;"
                 " keep its state_dict(), and build the model in code"
             )
-        args = dict(self._hub_mixin_config or {})  # type: ignore[call-overload]
+        args = dict(self._hub_mixin_config or {})
         now: Any = self
         args |= {"num_classes": now.num_classes, "global_pool": now.global_pool}
         cfg = {**now.pretrained_cfg, **now.sizes()}
@@ -80,7 +82,7 @@ class Pretrained(PyTorchModelHubMixin, library_name="timm", tags=["image-classif
         (save_directory / "config.json").write_text(text, encoding="utf-8")
 
     @classmethod
-    def from_pretrained(  # type: ignore[override]
+    def from_pretrained(
         cls: type[Model], pretrained_model_name_or_path: str | Path, **options: Any
     ) -> Model:
         """The model of a folder that `save_pretrained` wrote, or of a repository; in eval mode.

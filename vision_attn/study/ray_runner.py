@@ -112,6 +112,7 @@ class _Tasks:
             try:
                 outcome, files = self.ray.get(ref)
                 for name, content in files.items():
+                    (place / name).parent.mkdir(parents=True, exist_ok=True)
                     (place / name).write_bytes(content)
             except self.ray.exceptions.RayError as e:
                 outcome = {"status": "failed", "error": f"Ray: {str(e).splitlines()[0]}"}
@@ -149,4 +150,5 @@ def _task(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         outcome = work((0, config, place, options), replace(source, **tensors), [0])
-        return outcome, {f.name: f.read_bytes() for f in place.iterdir() if f.is_file()}
+        files = [f for f in place.rglob("*") if f.is_file() and not f.is_symlink()]
+        return outcome, {f.relative_to(place).as_posix(): f.read_bytes() for f in files}

@@ -68,9 +68,9 @@ class _Search:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.optuna, self.study = optuna, study
-        ranges = {name: getattr(study.tuning, name) for name in ("lr", "weight_decay")}
+        self.spans = {"lr": study.tuning.lr, "weight_decay": study.tuning.weight_decay}
         self.ranges: dict[str, BaseDistribution] = {
-            name: FloatDistribution(*ends, log=True) for name, ends in ranges.items()
+            name: FloatDistribution(low, high, log=True) for name, (low, high) in self.spans.items()
         }
         self.ranges["augment"] = IntDistribution(0, len(_augments(study)) - 1)
         sampler = optuna.samplers.TPESampler(n_startup_trials=1, seed=0)
@@ -80,8 +80,7 @@ class _Search:
         """Note a try, unless it is out of the ranges."""
         choice = _augments(self.study)
         point = {"lr": config.optim.lr, "weight_decay": config.optim.weight_decay}
-        spans = {name: getattr(self.study.tuning, name) for name in point}
-        inside = all(spans[name][0] <= v <= spans[name][1] for name, v in point.items())
+        inside = all(low <= point[name] <= high for name, (low, high) in self.spans.items())
         if inside and config.augment in choice and result is not None and result.status == "ok":
             self.search.add_trial(
                 self.optuna.trial.create_trial(
@@ -94,10 +93,8 @@ class _Search:
     def ask(self) -> tuple[OptimConfig, AugmentConfig]:
         """What to try next."""
         point = self.search.ask(self.ranges).params
-        optim = replace(
-            self.study.optim,
-            **{k: _rounded(point[k]) for k in ("lr", "weight_decay")},
-        )
+        lr, weight_decay = _rounded(point["lr"]), _rounded(point["weight_decay"])
+        optim = replace(self.study.optim, lr=lr, weight_decay=weight_decay)
         return optim, _augments(self.study)[point["augment"]]
 
 

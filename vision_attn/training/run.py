@@ -191,10 +191,12 @@ def _tracked(kind: Tracker | None, out: Path, config: RunConfig) -> Iterator[lis
         try:
             yield [board]
         finally:
-            board.finalize("success")
+            board.finalize("finished")  # "success" would write hparams.yaml again
     else:
         name = f"{config.model}-n{config.size}-d{config.draw}-s{config.seed}"
-        run_log = WandbLogger(name, out, offline=True, project="vision-attn")
+        run_log = WandbLogger(
+            name, out, offline=True, project="vision-attn", settings={"silent": True}
+        )
         try:
             yield [run_log]
         finally:
