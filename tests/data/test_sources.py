@@ -42,7 +42,7 @@ def test_digits_are_scikit_learns_scans_scaled_exactly() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"name": "cifar"}, "data.name 'cifar' is not known; choose one of digits, cifar10,"),
+        ({"name": "cifar"}, "data.name 'cifar' is not known; did you mean cifar10"),
         ({"name": "folder"}, "data.name folder needs data.root"),
         ({"name": "digits", "img_size": 16}, "data.img_size is for folders; digits has"),
         ({"name": "folder", "root": "x", "img_size": 0}, "data.img_size is 0; wanted 1"),
