@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 STORED = ROOT / "docs" / "results" / "cifar10_cpu"
 FITTED = ROOT / "docs" / "results" / "cifar10_fitted"
+ISOLATED = ROOT / "docs" / "results" / "cifar10_attention"
 RESULTS = (ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8")
 PAGES = [README, RESULTS, (ROOT / "docs" / "study.md").read_text(encoding="utf-8")]
 PAGES += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "configs").glob("*.yaml"))]
@@ -46,9 +47,13 @@ def test_numbers_of_the_first_screen_are_those_of_the_stored_runs() -> None:
     assert points.format(*interval(fitted.loc[5000]["points"])[:3]) in README
     mean, low, high, *_ = interval(fitted.loc[500]["test loss"] - fitted.loc[5000]["test loss"])
     assert f"by {mean:.2f} ({low:.2f} to {high:.2f})" in README
-    stem = pairs_of(runs_of(STORED, ("pooled_stem_vit", "vit")), "pooled_stem_vit", "vit")
-    above = "{:.1f} points at 1,000 images ({:.1f} to {:.1f})"
-    assert above.format(*interval(stem.loc[1000]["points"])[:3]) in README
+    names = ("pooled_none", "pooled_attention")
+    isolated = pairs_of(runs_of(ISOLATED, names), *names)
+    for size, text in (
+        (1000, "{:.1f} points ahead of attention at 1,000 images ({:.1f} to {:.1f})"),
+        (5000, "{:.1f} at 5,000 ({:.1f} to {:.1f})"),
+    ):
+        assert text.format(*interval(isolated.loc[size]["points"])[:3]) in README
 
 
 def test_numbers_of_the_claims_stand_in_the_text_below() -> None:

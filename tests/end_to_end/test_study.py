@@ -73,7 +73,7 @@ def test_every_file_is_there(finished: Path) -> None:
         "accuracy_vs_size.png", "accuracy_vs_size.svg", "gap_vs_size.png", "gap_vs_size.svg",
         "report.html", "training.csv", "error_loglog.png", "error_loglog.svg",
         "training_curves.png", "training_curves.svg", "table.tex", "pairs.csv", "multiplier.csv",
-        "rises.csv",  # and only bounds of the multiplier, so no figure of it
+        "rises.csv", "stopped.csv",  # and only bounds of the multiplier, so no figure of it
     }  # fmt: skip
     cells = sorted((finished / "cells").iterdir())
     assert [c.name.rsplit("-", 1)[0] for c in cells] == [f"{m}-n{n:06d}-d0-s0" for m, n in CELLS]

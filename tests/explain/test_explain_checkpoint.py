@@ -67,7 +67,7 @@ def test_a_checkpoint_of_a_run_is_read_back(tmp_path: Path) -> None:
         "--trainer.logger.init_args.save_dir", str(tmp_path),
     ]  # fmt: skip
     assert main(run) == 0
-    (ckpt,) = tmp_path.rglob("*.ckpt")
+    (ckpt,) = tmp_path.rglob("last.ckpt")
     trained = load_classifier(ckpt)
     data = ImageData(size=50)
     x, _ = next(iter(data.test_dataloader()))

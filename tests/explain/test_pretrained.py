@@ -87,12 +87,16 @@ def test_a_file_of_another_kind_is_refused(stored: Path, file: str) -> None:
         ("vit", "model is 'vit'; wanted timm:NAME"),
         ("timm:test_vitt", "'timm:test_vitt' is not known; try timm:test_vit"),
         ("timm:test_vit.nothing", "Invalid pretrained tag .nothing."),
-        ("timm:vision_attn_vit", "has no configuration in timm"),
     ],
 )
 def test_a_name_that_is_not_timms_is_refused(name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         load_timm(name, "none")
+
+
+def test_a_model_of_this_package_has_no_trained_weights() -> None:
+    with pytest.raises(UserError, match="'timm:vision_attn_vit': timm has no trained weights"):
+        load_timm("timm:vision_attn_vit")
 
 
 class Unreachable:

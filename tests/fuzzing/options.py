@@ -30,7 +30,7 @@ STUDY: Table = DATA | {
     ),
     "draws": (["1", "3", "'2'"], [*LEAST_ONE, "1000000000"]),
     "seeds": (["1", "2"], [*LEAST_ONE, "1000000000"]),
-    "batch_size": (["1", "64", "1000"], LEAST_ONE),
+    "batch_size": (["1", "64", "1000", "null"], [w for w in LEAST_ONE if w != "null"]),
     "rows": (["1", "10"], [*LEAST_ONE, "1000000000"]),
     "threads": (["1", "2"], [*LEAST_ONE, "100000"]),
     "tune": (["0", "2"], [*WHOLE, "-1", "null", "1000000000"]),

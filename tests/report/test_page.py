@@ -146,7 +146,7 @@ def test_configuration_runs_again(
     stored(tmp_path, pairs(20, [0.5], [0.25]))
     (held,) = study(tmp_path)["starts"]
     read = reader(tmp_path)
-    assert "python train.py compare --config study-config.yaml --out DIR" in read.text
+    assert "vision-attn compare --config study-config.yaml --out DIR" in read.text
     (link,) = saves(read)
     assert link["download"] == "study-config.yaml"
     saved = base64.b64decode(link["href"].split(",")[1]).decode()

@@ -185,7 +185,7 @@ def test_buttons_copy_and_download(full: Path, browser: Any, tmp_path: Path) -> 
         "const b = document.querySelector('.command button'); b.click();"
         "return new Promise(d => setTimeout(() => d([window.got, b.textContent]), 50))"
     )
-    command = "python train.py compare --config study-config.yaml --out DIR"
+    command = "vision-attn compare --config study-config.yaml --out DIR"
     assert copied == [command, "Copied"]
 
 

@@ -146,7 +146,7 @@ def test_join_takes_the_same_run_once(tmp_path: Path, no_pictures: None) -> None
     page = (out / "report.html").read_text()
     for name in ("one", "other"):
         assert f"compare --config study-config-{name}.yaml --out {name}\n" in page
-    assert "python train.py plot one other --out DIR</pre>" in page
+    assert "vision-attn plot one other --out DIR</pre>" in page
     again = report(out).stored.results
     pd.testing.assert_frame_equal(again, results, check_dtype=False)
     assert (out / "report.html").read_text() == page

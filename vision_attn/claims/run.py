@@ -119,7 +119,7 @@ def markdown(claims: Sequence[Claim], about: dict[str, Any]) -> str:
     """All claims as a Markdown page: sentences, figures and tables."""
     parts = [
         "# The claims about attention, measured\n",
-        f"`python train.py diagnose`, {about['seconds']:.0f} s, {about['threads']} threads, torch"
+        f"`vision-attn diagnose`, {about['seconds']:.0f} s, {about['threads']} threads, torch"
         f" {about['torch']}, {about['machine']}. Brackets are 95 % intervals (Student's t) over"
         " repeats, or of a fitted slope.\n",
     ]
