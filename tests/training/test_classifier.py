@@ -18,7 +18,9 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
 from vision_attn.data.module import ImageData
+from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
+from vision_attn.explain.checkpoint import load_classifier
 from vision_attn.models.registry import create_model
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.optim import OptimConfig
@@ -241,3 +243,31 @@ def test_timm_learns_the_statistics_of_the_images_from_the_model(name: str, tmp_
         image = torch.from_numpy(pixels).permute(2, 0, 1)
         mean, std = (torch.tensor(told[key])[:, None, None] for key in ("mean", "std"))
         assert_close((image / 255 - mean) / std, data._normalise(image))
+
+
+class Net(nn.Sequential):
+    """A module of one's own, (B, 1, 8, 8) -> (B, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 10))
+
+
+def test_a_module_of_ones_own_trains_and_comes_back_with_it(source: Source, tmp_path: Path) -> None:
+    data = ImageData(source=source, size=50, batch_size=10)
+    net = Net()
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    model = Classifier(model=net, **DIGITS, lr=0.01)
+    trainer = quiet(tmp_path, max_steps=7)
+    trainer.fit(model, data)
+    assert not torch.equal(net[1].weight, before["1.weight"])
+    file = tmp_path / "net.ckpt"
+    trainer.save_checkpoint(file)
+    again = Classifier.load_from_checkpoint(file, model=Net())
+    x = torch.randn(3, 1, 8, 8)
+    assert torch.equal(again(x), model.eval()(x))
+    assert again.hparams["lr"] == 0.01
+    for load in (Classifier.load_from_checkpoint, load_classifier):
+        with pytest.raises(UserError, match=r"Net is a module of your own, which a checkpoint"):
+            load(file)
+    with pytest.raises(UserError, match=r"args \{'depth': 1\} are given beside a model"):
+        Classifier(args={"depth": 1}, model=Net())
