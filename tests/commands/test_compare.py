@@ -45,7 +45,9 @@ def rows(root: Path) -> pd.DataFrame:
     return table.drop(columns=["seconds", "images_per_second"])
 
 
-def test_the_results_are_those_of_the_command(here: Path, ran: list[int]) -> None:
+def test_the_results_are_those_of_the_command(
+    here: Path, ran: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = vision_attn.compare(**OPTIONS, out=here / "python")
     (here / "options.yaml").write_text(yaml.safe_dump(OPTIONS))
     assert main(["compare", "--config", "options.yaml", "--out", "command"]) == 0
@@ -54,6 +56,9 @@ def test_the_results_are_those_of_the_command(here: Path, ran: list[int]) -> Non
     assert study.plot("accuracy")
     assert ran == [0, 1, 0, 1]
     again = vision_attn.compare("options.yaml", **{"budget": Budget(steps=3)}, out="python")
+    assert ran == [0, 1, 0, 1]
+    monkeypatch.setattr("vision_attn.training.run.find_spec", lambda name: True)
+    vision_attn.compare(**OPTIONS, out="python", logger="wandb")  # which is no part of a key
     assert ran == [0, 1, 0, 1]
     assert list(again.results["test_acc"]) == list(study.results["test_acc"])
 
