@@ -1,6 +1,6 @@
 """The difference of two models' accuracies, with intervals over draws, and over draws and images.
 
-    python tests/benchmarks/images.py docs/results/cifar10_attention --models pooled_none pooled_attention
+    python tests/benchmarks/images.py docs/results/cifar10_attention
 
 The second interval resamples the test images too (`paired_bootstrap`), so that it speaks of other
 images of the same kind, and not of these ones only.

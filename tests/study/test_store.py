@@ -6,75 +6,43 @@ import json
 import logging
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
+from made_store import FAILED, OK, STUDY, VIT, digits, digits_plan, half_done, keep, tree
 
-from vision_attn.data.augment import AugmentConfig
-from vision_attn.data.sources import DataConfig, Source, load
+from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.files import as_json, write_text
-from vision_attn.study.cells import Cell, Plan, plan
-from vision_attn.study.config import Budget, Study
+from vision_attn.study.cells import Plan, plan
 from vision_attn.study.keys import key_start
 from vision_attn.study.result import COLUMNS, Result
 from vision_attn.study.results import read_results
 from vision_attn.study.store import Store
-from vision_attn.training.optim import OptimConfig
 
 DESIGN = (
     "model, size, draw, seed, status, params, flops, steps, epochs, train_acc, val_acc, test_acc,"
     " train_loss, test_loss, gap, fitted, seconds, images_per_second"
 )
-VIT: dict[str, Any] = {"patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 3}
-STUDY = Study(args={"vit": VIT}, sizes=[20], draws=1, budget=Budget(steps=400))
-OK: dict[str, Any] = {
-    "status": "ok", "error": None, "steps": 400, "epochs": 300.0, "train_acc": 1.0,
-    "val_acc": 0.5, "test_acc": 0.75, "train_loss": 0.125, "val_loss": 2.0, "test_loss": 1.5,
-    "gap": 0.25, "fitted": True, "seconds": 3.5, "images_per_second": 1714.0, "size": 20,
-    "subset": "de5648215dcb627e",
-}  # fmt: skip
-FAILED = {"status": "failed", "error": "RuntimeError: no luck, today"}
 
 
 @pytest.fixture(scope="module")
 def source() -> Source:
-    return load(DataConfig())
+    return digits()
 
 
 @pytest.fixture(scope="module")
-def made(source: Source) -> Plan:
-    return plan(STUDY, source)
+def made() -> Plan:
+    return digits_plan()
 
 
 @pytest.fixture
-def store(tmp_path: Path, made: Plan) -> Store:
-    """A study's directory with its ViT done and its CNN failed."""
-    store = Store(tmp_path / "out")
-    store.open(made)
-    for cell, result in zip(made.cells, (OK, FAILED), strict=True):
-        keep(store, cell, result)
-    return store
-
-
-def keep(store: Store, cell: Cell, result: dict[str, Any]) -> Path:
-    place = store.scratch(cell)
-    (place / "metrics.csv").write_text("epoch,step\n")
-    store.keep(cell, place, result)
-    return store.cells / cell.key
-
-
-def tree(root: Path) -> dict[str, tuple[int, bytes | None]]:
-    """Everything under a path: when it was written, and what it holds."""
-    return {
-        str(p.relative_to(root)): (p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else None)
-        for p in [root, *root.rglob("*")]
-    }
+def store(tmp_path: Path) -> Store:
+    return half_done(tmp_path / "out")
 
 
 def no_constants(name: str) -> Any:
@@ -196,131 +164,6 @@ def test_a_file_is_replaced_or_left(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert path.read_text() == "old"
     write_text(path, "new, π")
     assert path.read_text(encoding="utf-8") == "new, π"
-
-
-@pytest.mark.parametrize(
-    ("change", "names"),
-    [
-        ({"optim": OptimConfig(lr=2e-3)}, r"optim\.lr 0\.001, this one has 0\.002"),
-        ({"budget": Budget(steps=11)}, r"budget\.steps 400, this one has 11"),
-        ({"tune": 2}, "tune None, this one has 2"),
-        ({"augment": AugmentConfig(pad=1)}, r"augment\.pad 0, this one has 1"),
-        ({"batch_size": 32}, "batch_size 64, this one has 32"),
-        ({"precision": "bf16-mixed"}, "precision 32-true, this one has bf16-mixed"),
-        ({"select": "best"}, "select last, this one has best"),
-        ({"rows": 5}, "rows 10, this one has 5"),
-        ({"threads": 2}, "threads 1, this one has 2"),
-        ({"match": "flops"}, "match params, this one has flops"),
-        ({"args": {"vit": VIT | {"depth": 2}}}, r"vit with .*'depth': 1.*'depth': 2"),
-        ({"data": DataConfig(val_fraction=0.2)}, r"data\.val_fraction 0\.1, this one has 0\.2"),
-    ],
-)
-def test_another_configuration_is_refused(
-    store: Store, source: Source, change: dict[str, Any], names: str
-) -> None:
-    before = tree(store.root)
-    other = replace(STUDY, **change)
-    with pytest.raises(UserError, match=names):
-        store.open(plan(other, source))
-    assert tree(store.root) == before
-
-
-@pytest.mark.parametrize(
-    ("change", "names"),
-    [
-        ({"name": "cifar10", "fingerprint": "f"}, r"data\.name digits, this one has cifar10"),
-        ({"fingerprint": "f"}, r"data\.fingerprint \w+, this one has f;"),
-    ],
-)
-def test_other_images_are_refused(
-    store: Store, source: Source, made: Plan, change: dict[str, str], names: str
-) -> None:
-    before = tree(store.root)
-    with pytest.raises(UserError, match=names):
-        store.check(replace(made, source=replace(source, **change)))
-    assert tree(store.root) == before
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"sizes": [50, "all"]},
-        {"draws": 3},
-        {"seeds": 2},
-        {"models": ["vit", "cnn", "pixel_vit"]},
-        {"models": ["cnn"]},
-        {"checkpoint": True},
-        {"data": DataConfig(root="elsewhere", memory_mb=7)},
-    ],
-)
-def test_a_study_may_grow(store: Store, source: Source, change: dict[str, Any]) -> None:
-    more = replace(STUDY, **change)
-    before = tree(store.cells)
-    store.open(plan(more, source))
-    assert tree(store.cells) == before
-    held = yaml.safe_load((store.root / "study.yaml").read_text())
-    assert held["args"]["vit"] == VIT
-    assert held["costs"]["vit"]["matched"] == "none"
-    assert held["costs"]["cnn"]["matched"] == "params of vit"
-
-
-def started(store: Store, source: Source, *changes: dict[str, Any]) -> list[dict[str, Any]]:
-    """The starts that study.yaml keeps after these."""
-    for change in changes:
-        study = replace(STUDY, **change)
-        store.open(plan(study, source))
-    return yaml.safe_load((store.root / "study.yaml").read_text())["starts"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "kept"),
-    [
-        ([{}], [{}]),
-        ([{"draws": 3, "sizes": [20, 50]}], [{"draws": 3, "sizes": [20, 50]}]),  # covers the first
-        ([{"models": ["cnn"]}], [{}]),  # is covered by it
-        ([{"draws": 3, "models": ["vit"]}], [{}, {"draws": 3, "models": ["vit"]}]),
-        ([{"sizes": [50]}, {"sizes": [50, 20]}], [{"sizes": [50, 20]}]),
-        ([{"sizes": [50]}, {"controls": ["none", "shuffled"]}],
-         [{"sizes": [50]}, {"controls": ["none", "shuffled"]}]),
-        ([{"budget": Budget(epochs=2)}], [{}, {"budget": Budget(epochs=2)}]),
-        ([{"budget": Budget(steps=400, epochs=2)}], [{"budget": Budget(steps=400, epochs=2)}]),
-        ([{"measure": True}, {"checkpoint": True}], [{"measure": True}, {"checkpoint": True}]),
-        ([{"data": DataConfig(root="elsewhere")}], [{"data": DataConfig(root="elsewhere")}]),
-    ],
-)  # fmt: skip
-def test_study_yaml_keeps_what_makes_all_runs_again(
-    store: Store, source: Source, changes: list[dict[str, Any]], kept: list[dict[str, Any]]
-) -> None:
-    studies = [plan(replace(STUDY, **change), source).study for change in kept]
-    want = [json.loads(json.dumps(asdict(study))) for study in studies]
-    assert started(store, source, *changes) == want
-
-
-def test_an_earlier_study_yaml_goes_on(store: Store, source: Source) -> None:
-    file = store.root / "study.yaml"
-    held = yaml.safe_load(file.read_text())
-    held["study"] = held.pop("starts")[0]
-    file.write_text(yaml.safe_dump(held))
-    got = started(store, source, {"draws": 3, "models": ["vit"]})
-    assert [s["draws"] for s in got] == [STUDY.draws, 3]
-
-
-def test_arguments_of_a_model_left_out_still_bind(store: Store, source: Source) -> None:
-    less = replace(STUDY, models=["cnn"])
-    store.open(plan(less, source))
-    other = replace(STUDY, models=["vit"], args={"vit": VIT | {"depth": 2}})
-    with pytest.raises(UserError, match="holds vit with"):
-        store.check(plan(other, source))
-
-
-def test_study_yaml_says_what_was_run(store: Store, made: Plan) -> None:
-    held = yaml.safe_load((store.root / "study.yaml").read_text())
-    assert held["starts"][0]["optim"]["lr"] == 1e-3
-    assert held["starts"][0]["sizes"] == [20]
-    assert held["costs"]["vit"]["params"] == made.arms["vit"].cost.params
-    assert held["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
-    assert {"cores", "gpu", "python"} <= held["machine"].keys()
 
 
 def something_else(root: Path, kind: str) -> None:

@@ -15,19 +15,9 @@ from vision_attn.stats.paired import RATIO
 from vision_attn.texts import in_markdown, one_line
 
 __all__ = [
-    "Block",
-    "as_markdown",
-    "at_size",
-    "failures",
-    "in_short",
-    "latex",
-    "markdown",
-    "matching_words",
-    "page_blocks",
-    "paired",
-    "result_cell",
-    "results_blocks",
-]
+    "Block", "as_markdown", "at_size", "failures", "in_short", "latex", "markdown",
+    "matching_words", "page_blocks", "paired", "result_cell", "results_blocks",
+]  # fmt: skip
 
 _WIDE = 3
 """Models up to which accuracy and gap stand in one table."""
