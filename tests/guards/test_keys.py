@@ -40,8 +40,9 @@ def key(path: Path) -> str:
     return with_config(cell, source).key
 
 
-def test_there_are_228_stored_cells() -> None:
-    assert len(CELLS) == 228
+def test_there_are_228_cells_of_the_first_studies() -> None:
+    early = [path for path in CELLS if path.parents[2].name != "cifar10_attention"]
+    assert len(early) == 228
 
 
 @pytest.mark.parametrize("study", sorted({path.parents[2].name for path in CELLS}))
