@@ -77,7 +77,7 @@ def run_study(study: "Study", given: Any, source: "Source | None" = None) -> Out
     if given.runner == "ray":
         from vision_attn.study.ray_runner import on_ray
 
-        start = on_ray(study.threads, **vars(given.ray))
+        start = on_ray(study.threads, workers=given.workers, **vars(given.ray))
     run = partial(runners.execute, start=start, console=console, logger=given.logger)
     store.open(made)
     show_costs(console, made.arms.values())

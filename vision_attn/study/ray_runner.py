@@ -27,7 +27,13 @@ WAIT = 30.0
 IMAGES = ("train_images", "test_images")
 
 
-def on_ray(threads: int, *, address: str | None = None, gpus_per_cell: float = 0.0) -> Start:
+def on_ray(
+    threads: int,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_cell: float = 0.0,
+) -> Start:
     """Runs cells as Ray tasks, as many at once as the cluster has room for.
 
     The images are put into the object store once. A task whose worker dies is run again by Ray,
@@ -35,6 +41,7 @@ def on_ray(threads: int, *, address: str | None = None, gpus_per_cell: float = 0
 
     Args:
         threads: CPUs of a task.
+        workers: tasks at the same time; None is as many as the cluster has room for.
         address: of a cluster, `auto` for this machine's; None starts one here.
         gpus_per_cell: share of a GPU that a task takes.
 
@@ -52,12 +59,17 @@ def on_ray(threads: int, *, address: str | None = None, gpus_per_cell: float = 0
         own = not ray.is_initialized()
         if own:
             try:
-                ray.init(address=address, log_to_driver=False, include_dashboard=False)
+                ray.init(
+                    address=address,
+                    num_cpus=workers * threads if workers and address is None else None,
+                    log_to_driver=False,
+                    include_dashboard=False,
+                )
             except (ConnectionError, ValueError, RuntimeError) as e:
                 first = str(e).splitlines()[0]
                 raise UserError(f"ray.address {address}: {first}; begin with `ray start`") from e
         try:
-            yield _Tasks(ray, source, threads, gpus_per_cell)
+            yield _Tasks(ray, source, threads, gpus_per_cell, workers)
         finally:
             if own:
                 ray.shutdown()
@@ -79,7 +91,9 @@ def _check_address(address: str | None) -> None:
 class _Tasks:
     """Ray tasks, one a job."""
 
-    def __init__(self, ray: Any, source: Source, threads: int, gpus: float) -> None:
+    def __init__(
+        self, ray: Any, source: Source, threads: int, gpus: float, workers: int | None
+    ) -> None:
         self.ray = ray
         until = time.monotonic() + WAIT
         while not (room := ray.cluster_resources()).get("CPU") and time.monotonic() < until:
@@ -91,7 +105,8 @@ class _Tasks:
                     f"a cell takes {count:g} {name}, the cluster has {room.get(name, 0):g}; lower"
                     f" {'threads' if name == 'CPU' else 'ray.gpus_per_cell'}"
                 )
-        self.most = min(int(room.get(n, 0) // c) for n, c in wanted.items() if c)
+        fit = min(int(room.get(n, 0) // c) for n, c in wanted.items() if c)
+        self.most = min(fit, workers or fit)
         self.task = ray.remote(_task).options(num_cpus=threads, num_gpus=gpus, max_retries=1)
         self.source = ray.put(_arrays(source))
         self.threads = threads
