@@ -193,7 +193,8 @@ class Chart:
             text = axes.annotate(
                 names[i], ends[name], (1.05, place), textcoords="axes fraction", va="center",
                 color=colour, size=size, annotation_clip=False, zorder=2.9,
-                arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "patchA": None,
+                arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "ls": (0, (1, 3)),
+                            "alpha": 0.8, "patchA": None,  # dots, so as not to look like a curve
                             "relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 0},
             )  # fmt: skip
             self.mark(name, colour, text)
