@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,11 @@ def test_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "compare").symlink_to(DOCS / "results" / "digits")
     torch.manual_seed(0)
-    exec(compile(code, "page", "exec"), {"__name__": "__main__"})
+    try:
+        exec(compile(code, "page", "exec"), {"__name__": "__main__"})
+    finally:
+        if "matplotlib.pyplot" in sys.modules:
+            sys.modules["matplotlib.pyplot"].close("all")
 
 
 LINES = sorted(

@@ -38,9 +38,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return places
 
 
-def test_there_are_five_studies() -> None:
+def test_there_are_six_studies() -> None:
     assert STUDIES == [
-        "cifar10_capacity", "cifar10_cpu", "cifar10_fitted", "cifar10_local", "digits",
+        "cifar10_attention", "cifar10_capacity", "cifar10_cpu", "cifar10_fitted", "cifar10_local",
+        "digits",
     ]  # fmt: skip
 
 

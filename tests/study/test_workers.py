@@ -85,8 +85,13 @@ def stuck() -> Iterator[Worker]:
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks here")
-def test_case_77_a_second_interrupt_leaves_no_worker_behind(stuck: Worker) -> None:
+def test_case_77_a_second_interrupt_leaves_no_worker_behind(
+    stuck: Worker, request: pytest.FixtureRequest
+) -> None:
     """Ctrl-C comes again and again while workers are ended; it is raised when they are gone."""
+    # a shell's background job ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     end = stuck.end
 
     def end_under_fire() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from vision_attn.errors import UserError
 from vision_attn.layers.pairs import Chosen, pad_keys
-from vision_attn.ops.attention import AttendOptions, Pairs, Score, attend, attention_weights
+from vision_attn.ops.attention import SCORES, AttendOptions, Pairs, Score, attend, attention_weights
 from vision_attn.ops.checks import (
     LARGEST,
     check_choice,
@@ -187,7 +187,7 @@ class HeadedAttention(nn.Module):
         super().__init__()
         self.dim, self.num_heads, self.head_dim = dim, num_heads, check_heads(dim, num_heads)
         settings: AttentionOptions = {**DEFAULTS, **options}
-        check_choice(get_args(Score), score=settings["score"])
+        check_choice(SCORES, score=settings["score"])
         check_scale(settings["scale"])
         check_real(0, 1, attn_drop=settings["attn_drop"], proj_drop=settings["proj_drop"])
         flags = ("qkv_bias", "qk_norm", "proj_bias", "fused")

@@ -24,6 +24,8 @@ __all__ = ["AttendOptions", "Pairs", "Score", "attend", "attention_weights", "ch
 
 Score = Literal["softmax", "relu", "sigmoid"]
 
+SCORES = get_args(Score)
+
 
 class Pairs(TypedDict):
     """Who may attend to whom, and what is added to their scores; see `attend`."""
@@ -243,7 +245,7 @@ def _checked(
 
     A UserError for what does not fit.
     """
-    check_choice(get_args(Score), score=score)
+    check_choice(SCORES, score=score)
     if q.shape[-1] != k.shape[-1]:
         raise UserError(
             f"queries have width {q.shape[-1]}, keys {k.shape[-1]}; give both one width"
