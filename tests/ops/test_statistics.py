@@ -200,4 +200,4 @@ def test_8192_tokens_take_less_than_their_matrix() -> None:
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
     before, after = map(int, done.stdout.split())
     assert before < 1000
-    assert after - before < 100  # the matrix alone would be 256 MB
+    assert after - before < 180  # the matrix alone would be 256 MB
