@@ -17,7 +17,7 @@ from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.study.execute import Runner, Start
 from vision_attn.study.store import Store
-from vision_attn.study.workers import Job, work
+from vision_attn.study.workers import Job, set_up, work
 
 __all__ = ["on_ray"]
 
@@ -153,9 +153,7 @@ def _task(
     source: Source, threads: int, config: Any, options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """A cell's outcome and the files that it wrote."""
-    torch.set_num_threads(threads)
-    if torch.cuda.is_available():
-        torch.set_float32_matmul_precision("high")
+    set_up(threads)
     parts = {n: getattr(source, n) for n in IMAGES}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable")  # nobody writes into them

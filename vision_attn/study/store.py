@@ -86,9 +86,9 @@ class Store:
         with lock:
             self.check(plan)
             with writing(self.cells):
-                for cells in (self.cells, self.root / "tuning" / "cells"):
-                    for partial in cells.glob(".tmp-*"):
-                        if claim := _claim(cells, partial.name.removeprefix(".tmp-")):
+                for store in (self, Store(self.root / "tuning")):
+                    for partial in store.cells.glob(".tmp-*"):
+                        if claim := store.claim(partial.name.removeprefix(".tmp-")):
                             _remove(partial)
                             claim.release()
             stored = read_study(self.root) or {"args": {}}
@@ -112,7 +112,14 @@ class Store:
 
     def claim(self, key: str) -> "Claim | None":
         """The right to a cell's (or a file's) name; None where another process has it."""
-        return _claim(self.cells, key)
+        file = self.cells / f".lock-{key}"
+        lock = FileLock(file, timeout=0)
+        with writing(file):
+            try:
+                lock.acquire()
+            except Timeout:
+                return None
+        return Claim(file, lock)
 
     def result(self, cell: "Cell", *, test: bool = True) -> Result | None:
         """The stored result of a cell; None where there is none.
@@ -244,17 +251,6 @@ class Claim:
         """Give the name back."""
         self._file.unlink(missing_ok=True)
         self._lock.release()
-
-
-def _claim(cells: Path, key: str) -> Claim | None:
-    file = cells / f".lock-{key}"
-    lock = FileLock(file, timeout=0)
-    with writing(file):
-        try:
-            lock.acquire()
-        except Timeout:
-            return None
-    return Claim(file, lock)
 
 
 def _remove(path: Path) -> None:

@@ -20,7 +20,7 @@ from vision_attn.data.sources import Source
 from vision_attn.texts import one_line
 from vision_attn.training.run import RunConfig, run
 
-__all__ = ["Images", "Job", "Worker", "WorkerDied", "stop", "wait_for", "work"]
+__all__ = ["Images", "Job", "Worker", "WorkerDied", "set_up", "stop", "wait_for", "work"]
 
 Job = tuple[int, RunConfig, Path, dict[str, Any]]
 """A cell's number, its configuration, the place for its files, and options of `run`."""
@@ -146,9 +146,7 @@ def _serve(pipe: Connection, threads: int, steps: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    if torch.cuda.is_available():
-        torch.set_float32_matmul_precision("high")
+    set_up(threads)
     with suppress(EOFError):
         source = pipe.recv().load()
         while True:
@@ -161,6 +159,13 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+def set_up(threads: int) -> None:
+    """What torch is told once in every process that runs cells."""
+    torch.set_num_threads(threads)
+    if torch.cuda.is_available():
+        torch.set_float32_matmul_precision("high")
 
 
 def work(job: Job, source: Source, steps: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import re
 import shutil
 import time
 import warnings
@@ -139,7 +138,7 @@ def run(
         if trainer.global_step != config.steps:
             raise RuntimeError(f"{trainer.global_step} of {config.steps} updates were made")
         if config.select == "best":
-            module.load_state_dict(_best_weights(best))
+            module.load_state_dict(_saved(best)["state_dict"])
         train = evaluate(trainer, module, data.clean_train_dataloader())
         val = evaluate(trainer, module, data.val_dataloader())
         if not math.isfinite(train["loss"]):
@@ -203,8 +202,9 @@ def _tracked(kind: Tracker | None, out: Path, config: RunConfig) -> Iterator[lis
             run_log.experiment.finish()
 
 
-def _best_weights(best: ModelCheckpoint) -> dict[str, Tensor]:
-    return torch.load(best.best_model_path, weights_only=True)["state_dict"]
+def _saved(best: ModelCheckpoint) -> dict[str, Any]:
+    """The checkpoint of the lowest validation loss."""
+    return torch.load(best.best_model_path, weights_only=True)
 
 
 def _test(trainer: L.Trainer, module: Classifier, data: ImageData, file: Path) -> dict[str, Any]:
@@ -235,16 +235,14 @@ def _test_best(
     Args:
         tested: those of the weights that the module has, used where these are the same.
     """
-    found = re.search(r"step=(\d+)", best.best_model_path)
-    assert found is not None
     assert best.best_model_score is not None
-    step = int(found[1])
-    if config.select == "last" and step < config.steps:
-        module.load_state_dict(_best_weights(best))
+    saved = _saved(best)
+    if config.select == "last" and saved["global_step"] < config.steps:
+        module.load_state_dict(saved["state_dict"])
         result = evaluate(trainer, module, data.test_dataloader())
         tested = {"test_acc": result["acc"], "test_loss": result["loss"]}
     return {
-        "best_step": step,
+        "best_step": saved["global_step"],
         "best_val_loss": float(best.best_model_score),
         "best_test_acc": tested["test_acc"],
         "best_test_loss": tested["test_loss"],
