@@ -51,7 +51,7 @@ def test_the_page_holds_the_weights(tmp_path: Path) -> None:
         np.testing.assert_allclose(flow, relevance[i] / relevance[i].mean(), rtol=1e-4)
         seen = numbers(image["pixels"], "u1", 10, 14, 3)
         np.testing.assert_array_equal(seen[..., 1], np.array(Image.open(shots[i])))
-    table = model.positions.pos_embed[0]  # type: ignore[union-attr, index]
+    table = model.get_parameter("positions.pos_embed")[0]
     cosine = torch.cosine_similarity(table[:, None], table, dim=-1).detach().numpy()
     places = numbers(data["places"], "u1", 35, 35)
     np.testing.assert_allclose(places / 127.5 - 1, cosine, atol=0.0041)

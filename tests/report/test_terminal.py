@@ -36,7 +36,8 @@ def test_no_cell_wraps(analysis: Analysis, width: int) -> None:
     tables = [line for line in lines if "±" in line and "%" not in line]
     halves = [word for line in tables for word in line.replace(" ± ", "±").split() if "±" in word]
     cells = len(analysis.main)
-    differences = len(analysis.comparison.points)  # type: ignore[union-attr]
+    assert analysis.comparison is not None
+    differences = len(analysis.comparison.points)
     assert len(halves) in {2 * cells + differences, 3 * cells - differences}
     assert all(word.strip("-*").count("±") == 1 and word[-1] != "±" for word in halves)
 
