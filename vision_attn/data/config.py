@@ -2,8 +2,9 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vision_attn.errors import UserError
 from vision_attn.names import near
@@ -36,6 +37,8 @@ class AugmentConfig:
         randaugment: timm's string, e.g. rand-m9-n2-mstd0.5; null is off.
         mixup: alpha of mixup (Zhang et al. 2018); 0 is off.
         cutmix: alpha of cutmix (Yun et al. 2019); 0 is off.
+        transforms: of torchvision's v2 or your own, in order, an image at a time on the CPU: each a
+            class_path (a name alone is of torchvision.transforms.v2) with init_args.
     """
 
     pad: int = 0
@@ -43,6 +46,7 @@ class AugmentConfig:
     randaugment: str | None = None
     mixup: float = 0.0
     cutmix: float = 0.0
+    transforms: list[dict[str, Any]] | None = None
 
     @property
     def mixes(self) -> bool:
@@ -78,6 +82,25 @@ class AugmentConfig:
                 )
         if self.randaugment:
             check_recipe(self.randaugment)
+        for entry in self.transforms or ():
+            path = entry.get("class_path") if isinstance(entry, Mapping) else None
+            if not isinstance(path, str) or not _is_plain(entry) or entry.keys() - _ENTRY:
+                raise UserError(
+                    f"augment.transforms has {entry!r}; wanted class_path and init_args of plain"
+                    " values, such as {class_path: RandomRotation, init_args: {degrees: 15}}"
+                )
+
+
+_ENTRY = {"class_path", "init_args"}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether YAML and JSON can hold it, so that it can be part of a key."""
+    if isinstance(value, Mapping):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def check_recipe(recipe: str) -> None:

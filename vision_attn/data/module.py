@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from vision_attn.data.augment import AugmentConfig, Normalise
+from vision_attn.data.augment import AugmentConfig, Normalise, Transform, transform_of
 from vision_attn.data.batches import ImageBatches, TrainLoader, every_image, take, training_order
 from vision_attn.data.controls import Control, controlled
 from vision_attn.data.folder import Files
@@ -28,7 +28,7 @@ class ImageData(L.LightningDataModule):
         size: training images, balanced and nested; null is all of the pool.
         draw: which subset of that size.
         batch_size: images an update; no more than there are.
-        augment: what training images go through.
+        augment: what training images go through; in Python also a transform of torchvision's v2.
         num_workers: processes that decode a folder too large for memory; unused otherwise.
         seed: of order and augmentation.
         batches_per_epoch: length of an epoch in batches; null is one pass.
@@ -44,7 +44,7 @@ class ImageData(L.LightningDataModule):
         size: int | None = None,
         draw: int = 0,
         batch_size: int = 64,
-        augment: AugmentConfig | None = None,
+        augment: AugmentConfig | Transform | None = None,
         num_workers: int = 0,
         seed: int = 0,
         batches_per_epoch: int | None = None,
@@ -53,7 +53,7 @@ class ImageData(L.LightningDataModule):
         **images: Any,
     ) -> None:
         super().__init__()
-        self.augment = augment or AugmentConfig()
+        self.augment = augment if isinstance(augment, AugmentConfig) else AugmentConfig()
         self.augment.check()
         for what, value, least in (
             ("batch_size", batch_size, 1), ("num_workers", num_workers, 0), ("seed", seed, 0),
@@ -81,6 +81,8 @@ class ImageData(L.LightningDataModule):
         )
         self.augment.check_size(self.source.img_size)
         self.augment.check_batch(min(batch_size, len(self.subset.train)))
+        (first,) = self.source.train_images[torch.tensor([0])]
+        self._transform = transform_of(self.augment if augment is None else augment, first)
         self._take_control(control)
         self._normalise_by(*_statistics(self.source.train_images, self.subset.train))
 
@@ -210,8 +212,9 @@ class ImageData(L.LightningDataModule):
         """A loader whose items are batches; only files are worth other processes."""
         workers = self.num_workers if isinstance(images, Files) else 0
         batches = ImageBatches(
-            images, labels, self._normalise, self.num_classes, augment, self.source.flip
-        )
+            images, labels, self._normalise, self.num_classes, augment, self.source.flip,
+            self._transform,
+        )  # fmt: skip
         return kind(
             batches,
             sampler=order,

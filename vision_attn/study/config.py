@@ -231,7 +231,8 @@ class Study:
                 f"precision {self.precision!r} is not known; choose one of"
                 f" {', '.join(SUPPORTED_PRECISION)}"
             )
-        moves = [n for n in ("pad", "flip", "randaugment") if getattr(self.augment, n)]
+        moving = ("pad", "flip", "randaugment", "transforms")
+        moves = [n for n in moving if getattr(self.augment, n)]
         if "permuted" in self.controls and moves:
             raise UserError(
                 f"control permuted does not go with augment.{moves[0]}, which moves pixels to"

@@ -33,6 +33,9 @@ def identity(plan: "Plan") -> dict[str, Any]:
         del fixed["tune"], fixed["tuning"]
     elif study.tuning.sampler == "halton":  # as all were before there was another
         del fixed["tuning"]["sampler"]
+    for augment in fixed.get("tuning", {}).get("augment", ()):
+        if augment["transforms"] is None:  # an option that earlier studies do not have
+            del augment["transforms"]
     fixed["data"] = {
         "name": source.name,
         "label": source.label,
