@@ -1,5 +1,6 @@
 """Arrays, .npz files, data sets of PyTorch, torchvision and Hugging Face become a `Source`."""
 
+import pickle
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,8 @@ from made_images import pixels
 from PIL import Image
 from torch import Tensor
 
+from vision_attn.data.arrays import Items
+from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
@@ -178,6 +181,34 @@ def test_images_of_several_sizes_are_resized_as_a_folders_are() -> None:
     assert small.img_size == (7, 11)
 
 
+def same_unread(left: Source, read: Source) -> None:
+    """The same data set, with images that are decoded when a batch has them."""
+    assert isinstance(left.train_images, Items)
+    assert isinstance(left.test_images, Items)
+    assert (left.fingerprint, left.notes) == (read.fingerprint, read.notes)
+    assert left.train_labels.tolist() == read.train_labels.tolist()
+    assert left.train_images.shape == read.train_images.shape
+    one, other = (
+        ImageData(source=s, size=6, batch_size=3, augment=AugmentConfig(pad=2, flip=True))
+        for s in (left, read)
+    )
+    for part in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        for (x, y), (x_read, y_read) in zip(
+            getattr(one, part)(), getattr(other, part)(), strict=True
+        ):
+            assert torch.equal(x, x_read)
+            assert torch.equal(y, y_read)
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_items_above_the_memory_that_is_given_are_decoded_by_the_batch(test: bool) -> None:
+    x, x_test = images(5, 8, 3)
+    train = Pairs([Image.fromarray(i) for i in x], LABELS[0])
+    held = Pairs([Image.fromarray(i) for i in x_test], LABELS[1]) if test else None
+    given: Any = {"train": train, "test": held, "img_size": (7, 4), "test_fraction": 0.4}
+    same_unread(Source.from_dataset(**given, memory_mb=0), Source.from_dataset(**given))
+
+
 @pytest.mark.parametrize(
     ("item", "said"),
     [
@@ -258,7 +289,6 @@ def test_a_class_without_parts_and_a_function(module: None) -> None:
         ({"name": "my_own_data.Needy"}, "needs year, which cannot be given here"),
         ({"name": "torchvision:"}, "is not known"),
         ({"name": "my data.Set"}, "is not known"),
-        ({"name": "my_own_data.Whole", "memory_mb": 0}, "give a smaller data.img_size"),
     ],
 )
 def test_classes_that_are_refused(given: dict[str, Any], said: str, module: None) -> None:
@@ -288,6 +318,11 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("parquet", "arrow"):
         source = load(DataConfig(name="hf:bugs", root=str(tmp_path / kind)))
         same(source, *(a.transpose(0, 3, 1, 2) for a in x))
+        left = load(DataConfig(name="hf:bugs", root=str(tmp_path / kind), memory_mb=0))
+        same_unread(left, source)
+        content = pickle.dumps(left.train_images)  # for the processes of a study
+        assert len(content) < 20_000, "the table goes by its file"
+        assert torch.equal(pickle.loads(content)[torch.arange(TRAIN)], source.train_images)
         assert (source.name, source.label) == ("hf:bugs", "bugs")
         assert source.classes == ("ant", "bee", "cat")
     two = (

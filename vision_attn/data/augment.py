@@ -84,20 +84,22 @@ def transform_of(augment: AugmentConfig | Transform, image: Tensor) -> Transform
     Raises:
         UserError: a class that there is not, other arguments, a failure, or another kind of image.
     """
-    if isinstance(augment, AugmentConfig):
-        if not augment.transforms:
-            return None
+    if not isinstance(augment, AugmentConfig):
+        transform = augment
+    elif not augment.transforms:
+        return None
+    else:
         from torchvision.transforms.v2 import Compose
 
-        augment = Compose([_made(entry) for entry in augment.transforms])
+        transform = Compose([_made(entry) for entry in augment.transforms])
     try:
         with _seeded_globals(0):
-            _applied(augment, image)
+            _applied(transform, image)
     except (TypeError, ValueError, RuntimeError) as e:
         if isinstance(e, UserError):
             raise
         raise UserError(f"augment.transforms on an image of {tuple(image.shape)}: {e}") from e
-    return augment
+    return transform
 
 
 def _made(value: Any) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 
 from vision_attn.data.augment import AugmentConfig, Normalise, Transform, augment, mix
-from vision_attn.data.folder import Files
+from vision_attn.data.folder import Unread
 from vision_attn.errors import UserError
 
 __all__ = [
@@ -187,7 +187,7 @@ class ImageBatches(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(
         self,
-        images: Tensor | Files,
+        images: Tensor | Unread,
         labels: Tensor,
         normalise: Normalise,
         num_classes: int,
@@ -209,8 +209,8 @@ class ImageBatches(Dataset[tuple[Tensor, Tensor]]):
         return mix(x, y, self.config, self.num_classes, seed)
 
 
-def take(images: Tensor | Files, index: NDArray[np.int64]) -> Tensor | Files:
-    """The images with these indices, in memory or on disk as they were."""
-    if isinstance(images, Files):
-        return Files(tuple(images.paths[i] for i in index), images.chans, images.img_size)
+def take(images: Tensor | Unread, index: NDArray[np.int64]) -> Tensor | Unread:
+    """The images with these indices, in memory or unread as they were."""
+    if isinstance(images, Unread):
+        return images.take(index)
     return images[torch.from_numpy(index)]

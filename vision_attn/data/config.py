@@ -141,7 +141,8 @@ class DataConfig:
         val_fraction: share of the training pool kept for validation; the rest is `all` images.
         test_fraction: share of the images that become the test set, by a hash of their content;
             for a folder without test/, and other data without test images.
-        memory_mb: a folder that needs more than this as uint8 is streamed from disk.
+        memory_mb: images of files, or of a data set of other code, that need more than this as
+            uint8 are decoded when a batch has them.
     """
 
     name: str | None = None

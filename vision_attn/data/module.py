@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler
 from vision_attn.data.augment import AugmentConfig, Normalise, Transform, transform_of
 from vision_attn.data.batches import ImageBatches, TrainLoader, every_image, take, training_order
 from vision_attn.data.controls import Control, controlled
-from vision_attn.data.folder import Files
+from vision_attn.data.folder import Unread
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.data.subsets import Subset, subset
 from vision_attn.errors import UserError
@@ -29,7 +29,7 @@ class ImageData(L.LightningDataModule):
         draw: which subset of that size.
         batch_size: images an update; no more than there are.
         augment: what training images go through; in Python also a transform of torchvision's v2.
-        num_workers: processes that decode a folder too large for memory; unused otherwise.
+        num_workers: processes that decode images too large for memory; unused otherwise.
         seed: of order and augmentation.
         batches_per_epoch: length of an epoch in batches; null is one pass.
         control: `permuted`, pixels in another, fixed order; `shuffled`, training labels at random.
@@ -142,7 +142,7 @@ class ImageData(L.LightningDataModule):
     def _take_control(self, control: Control) -> None:
         self.control = control
         self.source = controlled(self.source, control, self.subset.train, self.draw)
-        self._train: tuple[Tensor | Files, Tensor] | None = None
+        self._train: tuple[Tensor | Unread, Tensor] | None = None
 
     def _normalise_by(self, mean: Tensor, std: Tensor) -> None:
         self.mean, self.std = mean, std
@@ -186,31 +186,31 @@ class ImageData(L.LightningDataModule):
         """The test set, in file order."""
         return self.test_dataloader()
 
-    def _train_images(self) -> tuple[Tensor | Files, Tensor]:
+    def _train_images(self) -> tuple[Tensor | Unread, Tensor]:
         """The subset's images and labels on the device; one copy for all loaders."""
         if self._train is None or self._train[1].device != self._device(self._train[0]):
             self._train = self._part(self.subset.train)
         return self._train
 
-    def _part(self, index: NDArray[np.int64]) -> tuple[Tensor | Files, Tensor]:
+    def _part(self, index: NDArray[np.int64]) -> tuple[Tensor | Unread, Tensor]:
         """These images of the training pool and their labels, on the device."""
         labels = self.source.train_labels[index]
         return self._on_device(take(self.source.train_images, index), labels)
 
-    def _in_order(self, images: Tensor | Files, labels: Tensor) -> DataLoader[Any]:
+    def _in_order(self, images: Tensor | Unread, labels: Tensor) -> DataLoader[Any]:
         order = every_image(len(labels), 500, self.trainer)
         return self._loader(DataLoader, images, labels, order, None)
 
     def _loader(
         self,
         kind: type[DataLoader[Any]],
-        images: Tensor | Files,
+        images: Tensor | Unread,
         labels: Tensor,
         order: Sampler[Any],
         augment: AugmentConfig | None,
     ) -> DataLoader[Any]:
-        """A loader whose items are batches; only files are worth other processes."""
-        workers = self.num_workers if isinstance(images, Files) else 0
+        """A loader whose items are batches; only decoding is worth other processes."""
+        workers = self.num_workers if isinstance(images, Unread) else 0
         batches = ImageBatches(
             images, labels, self._normalise, self.num_classes, augment, self.source.flip,
             self._transform,
@@ -225,20 +225,20 @@ class ImageData(L.LightningDataModule):
         )
 
     def _on_device(
-        self, images: Tensor | Files, labels: NDArray[np.int64]
-    ) -> tuple[Tensor | Files, Tensor]:
+        self, images: Tensor | Unread, labels: NDArray[np.int64]
+    ) -> tuple[Tensor | Unread, Tensor]:
         device = self._device(images)
         moved = images.to(device) if isinstance(images, Tensor) else images
         return moved, torch.from_numpy(labels).to(device)
 
-    def _device(self, images: Tensor | Files) -> torch.device:
+    def _device(self, images: Tensor | Unread) -> torch.device:
         """Where images and labels lie: those in memory on the training device."""
         if self.trainer is None or not isinstance(images, Tensor):
             return torch.device("cpu")
         return self.trainer.strategy.root_device
 
 
-def _statistics(images: Tensor | Files, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _statistics(images: Tensor | Unread, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation a channel over the subset, in grey levels; in pieces."""
     total = square = torch.zeros(())
     count = 0

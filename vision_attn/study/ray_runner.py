@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vision_attn.data.folder import Files
+from vision_attn.data.folder import Unread
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.study.execute import Runner, Start
@@ -146,7 +146,7 @@ class _Tasks:
 def _arrays(source: Source) -> Source:
     """With numpy arrays, which Ray's processes map and do not copy."""
     parts = {n: getattr(source, n) for n in IMAGES}
-    return replace(source, **{n: x.numpy() for n, x in parts.items() if not isinstance(x, Files)})
+    return replace(source, **{n: x.numpy() for n, x in parts.items() if not isinstance(x, Unread)})
 
 
 def _task(
@@ -158,7 +158,7 @@ def _task(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable")  # nobody writes into them
         tensors: dict[str, Any] = {
-            n: torch.from_numpy(x) for n, x in parts.items() if not isinstance(x, Files)
+            n: torch.from_numpy(x) for n, x in parts.items() if not isinstance(x, Unread)
         }
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
