@@ -41,7 +41,7 @@ def read_class(name: str, root: Path, **options: Any) -> Any:
     except (ImportError, AttributeError, TypeError, ValueError) as e:
         raise UserError(
             f"data.name {name}: {e}; wanted the path of a class or function that Python finds"
-            " (PYTHONPATH names folders of your own)"
+            " (in this directory, or a folder that PYTHONPATH names)"
         ) from e
     given: dict[str, Any] = {"root": str(root), "download": True}
     given = {k: v for k, v in given.items() if k in takes}
