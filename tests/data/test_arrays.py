@@ -1,7 +1,9 @@
 """Arrays, .npz files, data sets of PyTorch, torchvision and Hugging Face become a `Source`."""
 
+import io
 import pickle
 import sys
+import tarfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -339,6 +341,23 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(UserError, match=said):
             load(DataConfig(name="hf:bugs", root=str(tmp_path / root)))
+
+
+def test_web_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra hf is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "shards").mkdir()
+    for part, x, y in zip(("train", "test"), images(5, 8, 3), LABELS, strict=True):
+        with tarfile.open(tmp_path / "shards" / f"{part}-000.tar", "w") as tar:
+            for i, (image, label) in enumerate(zip(x, y, strict=True)):
+                png = io.BytesIO()
+                Image.fromarray(image).save(png, "png")
+                for ending, content in (("png", png.getvalue()), ("cls", str(label).encode())):
+                    entry = tarfile.TarInfo(f"{i:04}.{ending}")
+                    entry.size = len(content)
+                    tar.addfile(entry, io.BytesIO(content))
+    source = load(DataConfig(name="hf:shards", root=str(tmp_path / "shards")))
+    same(source, *(a.transpose(0, 3, 1, 2) for a in images(5, 8, 3)))
 
 
 def test_hugging_face_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

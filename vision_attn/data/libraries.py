@@ -119,7 +119,8 @@ def read_hub(name: str, root: str | None, **options: Any) -> dict[str, Any]:
     image = _one(
         [k for k, f in features.items() if isinstance(f, datasets.Image)], ("image", "img"), name
     )
-    others = [k for k, f in features.items() if getattr(f, "dtype", "") in _WHOLE]
+    own = {k: f for k, f in features.items() if not k.startswith("__")}  # WebDataset's __key__
+    others = [k for k, f in own.items() if getattr(f, "dtype", "") in _WHOLE]
     known = [k for k in others if isinstance(features[k], datasets.ClassLabel)]
     label = _one(known or others, ("label", "labels", "fine_label"), name)
     pairs = [None if n is None else _Pairs(splits[n], image, label) for n in (train, test)]
