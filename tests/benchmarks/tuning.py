@@ -1,6 +1,6 @@
 """What N tries of `--tune` find on digits: Halton points against Optuna's TPE, repeat by repeat.
 
-    python tests/benchmarks/tuning.py --repeats 6 --tries 8
+    python tests/benchmarks/tuning.py --repeats 6 --tries 8 --steps 60
 
 A repeat is a draw and a seed of TPE;
 the settings of the study and the first points are the same for both, as in `compare`. It prints the
@@ -30,7 +30,6 @@ STUDY = Study(
         "cnn": {"widths": [8, 16]},
     },
     sizes=[200],
-    budget=Budget(steps=60),
     rows=1,
 )
 
@@ -40,11 +39,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--tries", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=60)
     given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     source = load(DataConfig())
-    study = replace(STUDY, draws=given.repeats, tune=given.tries)
+    budget = Budget(steps=given.steps)
+    study = replace(STUDY, budget=budget, draws=given.repeats, tune=given.tries)
     known: dict[str, dict[str, Any]] = {}
 
     def tried(cell: Cell) -> dict[str, Any]:

@@ -31,9 +31,9 @@ Group = tuple[str, int | None, int, str]
 
 
 def settings(study: Study) -> list[tuple[OptimConfig, AugmentConfig]]:
-    """Tries of every model: the study's own settings, then points of a Halton sequence.
+    """Tries that all models share: the study's own settings, then points of a Halton sequence.
 
-    With the sampler tpe there are half as many, and `_Search` proposes the others.
+    With the sampler tpe they are half of the tries, and `_Search` proposes the others.
 
     So on the validation images the winner is never behind the settings without tuning.
     """
