@@ -10,7 +10,7 @@ from made_study import row, stored, study
 from numpy.testing import assert_allclose
 
 from vision_attn.errors import UserError
-from vision_attn.report.phase import boundaries, phase, shares, write_phase
+from vision_attn.report.phase import blocks, boundaries, phase, shares, write_phase
 
 SIZES = (100, 400, 1600)
 NOISE = (-0.02, 0.0, 0.02)
@@ -100,12 +100,21 @@ def test_files(tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_phase(found, out, ("svg",))
     write_phase(found, out, ("svg",))
-    names = {"phase.csv", "boundary.csv", "phase.svg", "phase_accuracy.svg"}
+    names = {"phase.csv", "boundary.csv", "phase.md", "phase.svg", "phase_accuracy.svg"}
     assert {p.name for p in out.iterdir()} == names
     assert "vit minus cnn" in (out / "phase.svg").read_text()
     assert len(pd.read_csv(out / "phase.csv")) == 2 * 2 * 2 * len(SIZES)
     with pytest.raises(UserError, match="exists and is no phase diagram"):
         write_phase(found, tmp_path / "runs")
+
+
+def test_words(tmp_path: Path) -> None:
+    accuracy, places = blocks(phase(made(tmp_path, (0.0, 1.0))))
+    assert accuracy.header == ["p", "images", "vit", "cnn", "se", "vit - cnn", "vit - se"]
+    want = ["1", "1,600", "62.0 ± 1.0", "50.0 ± 0.0", "90.0 ± 0.0", "12.0 (11.0 to 13.0)"]
+    assert accuracy.rows[-1][:-1] == want
+    assert ["cnn", "400 images", "p = 0.40 (0.35 to 0.45)", "3 of 3"] in places.rows
+    assert ["se", "p = 1", "se ahead at both ends", "0 of 3"] in places.rows
 
 
 def test_one_model_has_no_phase(tmp_path: Path) -> None:

@@ -18,13 +18,15 @@ from vision_attn.report.analysis import Analysis, analyse, choose_pair
 from vision_attn.report.chart import Chart
 from vision_attn.report.looks import attending
 from vision_attn.report.looks import looks as looks_of
+from vision_attn.report.numbers import mean_and_half, with_interval
 from vision_attn.report.style import check_kinds, render, style
+from vision_attn.report.tables import Block, as_markdown
 from vision_attn.stats.intervals import interval
 from vision_attn.stats.paired import differences, paired
 from vision_attn.study.join import join
 from vision_attn.texts import csv_text, in_figure
 
-__all__ = ["Phase", "boundaries", "phase", "shares", "write_phase"]
+__all__ = ["Phase", "blocks", "boundaries", "phase", "shares", "write_phase"]
 
 MEASURES = ("test_acc", "test_loss")
 
@@ -155,7 +157,7 @@ def write_phase(
     kinds: Sequence[str] = ("svg", "png"),
     looks: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write phase.csv, boundary.csv, and the figures `phase` and `phase_accuracy`.
+    """Write phase.csv, boundary.csv, phase.md, and the figures `phase` and `phase_accuracy`.
 
     Args:
         found: what is written.
@@ -173,10 +175,47 @@ def write_phase(
     out.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         write_text(out / name, csv_text(table, lineterminator="\n"))
+    text = "\n\n".join(as_markdown(block) for block in blocks(found))
+    write_text(out / "phase.md", text + "\n")
     with style(looks):
         for name, figure in (("phase", diagram(found)), ("phase_accuracy", accuracy(found))):
             for kind, content in render(figure, name, kinds).items():
                 write_bytes(out / f"{name}.{kind}", content)
+
+
+def blocks(found: Phase) -> list[Block]:
+    """Accuracies and differences by share and size, and where places change, as text."""
+    models = [found.model, *found.opponents]
+    table = found.differences[found.differences["measure"] == "test_acc"]
+    rows = []
+    for (p, size), at in table.groupby(["p", "size"]):
+        main = found.studies[float(p)].main
+        means = main[main["size"] == size].set_index("model").loc[models].to_dict("records")
+        by = at.set_index("opponent").loc[found.opponents].to_dict("records")
+        cells = [mean_and_half(m["test_acc_mean"], m["test_acc_high"]) for m in means]
+        stars = ["*" * (m["fitted"] < 1) for m in means]
+        lead = [with_interval(row, "%") for row in by]
+        each = [cell + star for cell, star in zip(cells, stars, strict=True)]
+        rows.append([f"{p:g}", f"{size:,}", *each, *lead])
+    minus = [f"{found.model} - {opponent}" for opponent in found.opponents]
+    boundary = found.boundary.to_dict("records")
+    places = [[row["opponent"], *_where(row, found.model)] for row in boundary]
+    return [
+        Block("Test accuracy in %, * not every run fitted", ["p", "images", *models, *minus], rows),
+        Block("Where they change places", ["opponent", "at", "place", "draws"], places),
+    ]
+
+
+def _where(row: Mapping[str, Any], model: str) -> tuple[str, str, str]:
+    """A row of `boundaries` in words: of which line, where on it, in how many draws."""
+    axis, form = ("p", ".2f") if row["axis"] == "p" else ("n", ",.0f")
+    line = f"{row['at']:,.0f} images" if axis == "p" else f"p = {row['at']:g}"
+    place = f"{axis} = {with_interval(row, form)}"
+    if pd.isna(row["mean"]):
+        ends = [model if row[end] > 0 else row["opponent"] for end in ("first", "last")]
+        alike = f"{ends[0]} ahead at both ends"
+        place = alike if ends[0] == ends[1] else f"{ends[0]} ahead first, {ends[1]} last"
+    return line, place, f"{row['crossed']} of {row['count']}"
 
 
 def diagram(found: Phase) -> Figure:
