@@ -4,8 +4,8 @@
 
 For each share p and draw the test error of each model is a power of the number of images: a
 straight line through the sizes up to `--upto` on log-log axes. Prints the forecast of the attention
-model minus each other one at larger sizes, in points with 95 % t intervals over draws, and beside it
-what was measured, where it was.
+model minus each other one at larger sizes, in points with 95 % t intervals over draws, and beside
+it what was measured, where it was.
 """
 
 import argparse
