@@ -134,7 +134,7 @@ def test_names_known_without_torch_are_all_there_are() -> None:
         assert {*SHAPE, *ARGUMENTS[name]} == arguments_of(model).keys(), name
     timms = {n for n in timm.list_models() if not n.startswith("vision_attn_")}
     assert timms <= {*timm_names()}
-    assert set(NAMES) == {"digits", "folder", "npz", *_TORCHVISION}
+    assert set(NAMES) == {"digits", "relational", "folder", "npz", *_TORCHVISION}
 
 
 def test_budget_shows_what_a_cost_depends_on() -> None:
