@@ -25,7 +25,7 @@ _VIT = (
 
 ARGUMENTS = {
     "vit": _VIT,
-    "cnn": ("widths", "depth", "pool", "drop_rate", "global_pool"),
+    "cnn": ("widths", "depth", "pool", "drop_rate", "global_pool", "attn_layer"),
     "pixel_vit": _VIT,
     "conv_stem_vit": _VIT,
     "conv_init_vit": (*_VIT, "alpha"),
