@@ -14,8 +14,9 @@ from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.sources import DataConfig, Source
 from vision_attn.errors import UserError
 from vision_attn.study.cells import Plan, plan
-from vision_attn.study.config import Budget
+from vision_attn.study.config import Budget, Tuning
 from vision_attn.study.store import Store
+from vision_attn.study.study_file import identity
 from vision_attn.training.optim import OptimConfig
 
 
@@ -157,3 +158,13 @@ def test_study_yaml_says_what_was_run(store: Store, made: Plan) -> None:
     assert held["costs"]["vit"]["params"] == made.arms["vit"].cost.params
     assert held["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert {"cores", "gpu", "python"} <= held["machine"].keys()
+
+
+def test_augmentations_to_choose_from_are_as_before_there_were_transforms(source: Source) -> None:
+    invert = [{"class_path": "RandomInvert"}]
+    choice = [AugmentConfig(pad=1), AugmentConfig(transforms=invert)]
+    tuning = Tuning(sampler="halton", augment=choice)
+    made = identity(plan(replace(STUDY, tune=2, tuning=tuning), source))["identity"]
+    first, second = made["tuning"]["augment"]
+    assert first == {"pad": 1, "flip": False, "randaugment": None, "mixup": 0.0, "cutmix": 0.0}
+    assert second["transforms"] == invert
