@@ -39,8 +39,8 @@ class Analysis:
         args: the arguments of each model, where they are stored.
         settings: every protocol and control, the main one first.
         summary: mean and interval of each measure, a row a (model, protocol, control, size).
-        pair: the two models that the study is about, the CNN first; None with one model.
-        comparisons: in each setting the first of the pair with every other model, by its label.
+        pair: the two models that the study is about, the reference first; None with one model.
+        comparisons: in each setting the reference with every other model, by its label.
         stopped: a row a (model, size): the weights of the lowest validation loss against the last
             ones of the same runs, in the main setting; empty where they are not stored.
         laws: the power law of each model that has one.
@@ -120,8 +120,16 @@ class Analysis:
         return self.summary[self.summary["control"] == self.setting.control]
 
 
-def analyse(stored: StoredStudy) -> Analysis:
-    """Every statistic of a report, each computed once."""
+def analyse(stored: StoredStudy, reference: str | None = None) -> Analysis:
+    """Every statistic of a report, each computed once.
+
+    Args:
+        stored: the results.
+        reference: the model that others are compared with; by default as of `choose_pair`.
+
+    Raises:
+        UserError: a reference without results in the main setting.
+    """
     results = stored.results
     if len(stored.rises):
         results = results.merge(stored.rises, "left", list(RUN))
@@ -132,7 +140,12 @@ def analyse(stored: StoredStudy) -> Analysis:
     main = settings[0]
     models = sorted(main.of(summary)["model"].unique())
     args = {str(m): a for study in stored.studies.values() for m, a in study["args"].items()}
-    pair = choose_pair(models, archs, args)
+    if reference is not None and reference not in models:
+        raise UserError(
+            f"reference {reference!r} is no model of these results; choose one of"
+            f" {', '.join(models)}"
+        )
+    pair = choose_pair(models, archs, args, reference)
     comparisons = {
         s: compared(results, s, pair[0], stored.correct) if pair else {} for s in settings
     }
@@ -157,25 +170,39 @@ def analyse(stored: StoredStudy) -> Analysis:
 
 
 def choose_pair(
-    models: Sequence[str], archs: Mapping[str, str], args: Mapping[str, Mapping[str, Any]]
+    models: Sequence[str],
+    archs: Mapping[str, str],
+    args: Mapping[str, Mapping[str, Any]],
+    reference: str | None = None,
 ) -> tuple[str, str] | None:
     """The two models that the study is about: the CNN and the attention classifier.
 
     `cnn` and `vit` where they are there, else the first of each kind, else the first two. A label
-    is of a kind by the model that it stands for and by its arguments.
+    is of a kind by the model that it stands for and by its arguments. With a `reference` the
+    second is of the other kind, and of several the one that has most arguments in common with it.
     """
     if len(models) < 2:
         return None
 
-    def nearest(models: Sequence[str], name: str, attention: bool) -> str:
+    def attention(model: str) -> bool:
+        return attending(archs.get(model, model), args.get(model))
+
+    def alike(model: str) -> int:
+        own, others = args.get(model, {}), args.get(reference or "", {})
+        return sum(name in others and others[name] == value for name, value in own.items())
+
+    def nearest(models: Sequence[str], name: str, kind: bool) -> str:
         if name in models:
             return name
         named = [m for m in models if archs.get(m, m) == name] or models
-        right = [m for m in named if attending(archs.get(m, m), args.get(m)) is attention]
-        return min(right or named)
+        right = [m for m in named if attention(m) is kind]
+        return min(right or named, key=lambda m: (-alike(m), m))
 
-    first = nearest(models, "cnn", False)
-    return first, nearest([m for m in models if m != first], "vit", True)
+    first = nearest(models, "cnn", False) if reference is None else reference
+    others = [m for m in models if m != first]
+    if reference is not None and attention(reference):
+        return first, nearest(others, "cnn", False)
+    return first, nearest(others, "vit", True)
 
 
 def _stopped(runs: pd.DataFrame) -> pd.DataFrame:

@@ -117,7 +117,7 @@ class Comparison:
     """Two models in one setting, paired by draw and seed.
 
     Args:
-        first, second: the two models, the CNN first.
+        first, second: the two models, the reference first.
         setting: what they are compared in.
         rows: a row a `measure` and `size`, with `mean`, `low`, `high`, `count` and `fitted`. In
             accuracy the first minus the second, in other measures the second minus the first;

@@ -24,6 +24,7 @@ __all__ = [
     "lines",
     "meeting",
     "overfitting",
+    "short_terms",
     "terms",
     "together",
     "verdict",
@@ -72,8 +73,15 @@ def terms(analysis: Analysis) -> str:
     return ", ".join([*[analysis.data] * bool(analysis.data), analysis.setting.words, draws])
 
 
+def short_terms(analysis: Analysis) -> str:
+    """The same for the verdict, with the two models it is about where there are more."""
+    further = len(analysis.comparisons[analysis.setting]) > 1
+    pair = [f"{second} against {first}" for first, second in [analysis.pair or ("", "")] if further]
+    return ", ".join([*pair, terms(analysis)])
+
+
 def lines(analysis: Analysis) -> list[Answer]:
-    """A line for each further model of the study, against the first of the pair."""
+    """A line for each further model of the study, against the reference."""
     pair = analysis.pair or ()
     further = analysis.comparisons[analysis.setting].items()
     return [_line(c) for model, c in further if model not in pair and len(c.points)]
