@@ -22,6 +22,7 @@ from vision_attn.report.comparison import (
 )
 from vision_attn.report.looks import attending
 from vision_attn.stats.intervals import interval_table
+from vision_attn.stats.paired import online_gaps
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
 from vision_attn.study.result import RUN
 from vision_attn.study.results import StoredStudy, select, summarise
@@ -41,6 +42,8 @@ class Analysis:
         summary: mean and interval of each measure, a row a (model, protocol, control, size).
         pair: the two models that the study is about, the reference first; None with one model.
         comparisons: in each setting the reference with every other model, by its label.
+        rises: mean rise of the validation loss, a row a (model, size), in the main setting.
+        online: offline minus online test error, likewise; empty where no run saw its images once.
         stopped: a row a (model, size): the weights of the lowest validation loss against the last
             ones of the same runs, in the main setting; empty where they are not stored.
         laws: the power law of each model that has one.
@@ -56,6 +59,8 @@ class Analysis:
     summary: pd.DataFrame
     pair: tuple[str, str] | None
     comparisons: Mapping[Setting, Mapping[str, Comparison]]
+    rises: pd.DataFrame
+    online: pd.DataFrame
     stopped: pd.DataFrame
     laws: Mapping[str, PowerLaw]
     refused: Mapping[str, str]
@@ -130,7 +135,7 @@ def analyse(stored: StoredStudy, reference: str | None = None) -> Analysis:
     Raises:
         UserError: a reference without results in the main setting.
     """
-    results = stored.results
+    results = online_gaps(stored.results)
     if len(stored.rises):
         results = results.merge(stored.rises, "left", list(RUN))
     archs = {str(m): stored.archs.get(str(m), str(m)) for m in results["model"].unique()}
@@ -161,6 +166,8 @@ def analyse(stored: StoredStudy, reference: str | None = None) -> Analysis:
         summary=summary,
         pair=pair,
         comparisons=comparisons,
+        rises=_means(runs, ["val_loss_rise"]),
+        online=_means(runs, ["test_acc", "online_acc", "online_gap"], ["online_size"]),
         stopped=_stopped(runs),
         laws=laws,
         refused=refused,
@@ -213,9 +220,27 @@ def _stopped(runs: pd.DataFrame) -> pd.DataFrame:
     names += ["val_loss_rise"] * ("val_loss_rise" in runs)
     runs = runs.dropna(subset=[*STOPPED]).astype(dict.fromkeys(names, float))
     gains = {f"{m}_gain": runs[f"best_{m}"] - runs[m] for m in ("test_acc", "test_loss")}
-    by = ["model", "size"]
-    draws = runs.assign(**gains).groupby([*by, "draw"])[[*names, *gains]].mean()
-    return interval_table(draws.reset_index(), by, [*names, *gains])
+    return _over_draws(runs.assign(**gains), ["model", "size"], [*names, *gains])
+
+
+def _means(runs: pd.DataFrame, measures: list[str], also: Sequence[str] = ()) -> pd.DataFrame:
+    """Means of measures with their intervals, a row a (model, size); empty where none is stored."""
+    if not {*measures} <= set(runs) or runs[measures].isna().all(axis=None):
+        return pd.DataFrame()
+    kinds: dict[str, Any] = {
+        **dict.fromkeys([*measures, "fitted"], float),
+        **dict.fromkeys(also, int),
+    }
+    runs = runs.dropna(subset=measures).astype(kinds)
+    by = ["model", "protocol", "control", "size", *also]
+    facts = runs.groupby(by)[["fitted", "params"]].agg({"fitted": "mean", "params": "first"})
+    return _over_draws(runs, by, measures).merge(facts.reset_index(), on=by)
+
+
+def _over_draws(runs: pd.DataFrame, by: list[str], measures: list[str]) -> pd.DataFrame:
+    """Means and intervals over draws, whose seeds are averaged first."""
+    draws = runs.groupby([*by, "draw"])[measures].mean().reset_index()
+    return interval_table(draws, by, measures)
 
 
 def _laws(runs: pd.DataFrame, models: list[str]) -> tuple[dict[str, PowerLaw], dict[str, str]]:

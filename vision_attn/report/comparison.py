@@ -67,6 +67,12 @@ MEASURES = {
         ".2f",
         "overfits more",
     ),
+    "online_gap": Measure(
+        "offline minus online error",
+        "offline minus online error, {b} minus {a}, points",
+        "%",
+        "overfits more",
+    ),
     RATIO: Measure("the ratio of errors", "test error, {b} over {a}", ".2f"),
     "best_test_acc": Measure("early-stopped accuracy", "accuracy, {a} minus {b}, points", "%"),
     "best_test_loss": Measure("early-stopped test loss", "test loss, {b} minus {a}", ".2f"),

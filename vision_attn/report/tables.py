@@ -147,6 +147,8 @@ def page_blocks(analysis: Analysis) -> list[Block]:
             blocks.append(_distances(analysis))
         if len(comparison.split):
             blocks.append(_split(comparison))
+    if len(analysis.online):
+        blocks.append(_online(analysis.online))
     if len(analysis.stopped):
         blocks.append(_stopped(analysis.stopped))
     blocks += _laws(analysis)
@@ -227,6 +229,26 @@ def _split(c: Comparison) -> Block:
     ]
     title = f"{c.first} minus {c.second} under equal epochs, and its two parts, points"
     header = ["images", "draws", "equal epochs", "from undertraining", "from generalisation"]
+    return Block(title, header, rows)
+
+
+def _online(table: pd.DataFrame) -> Block:
+    """Offline minus online error of every model, in points."""
+    errors = table.copy()
+    for name in ("test_acc", "online_acc"):
+        ends = 1 - table[[f"{name}_{end}" for end in ("mean", "high", "low")]].to_numpy()
+        errors[[f"{name}_{end}" for end in ("mean", "low", "high")]] = ends
+    rows = [
+        [r["model"], f"{r['size']:,}", f"{r['online_size']:,}", str(r["count"])]
+        + [numbers.with_interval(r, "%", f"{m}_") for m in ("test_acc", "online_acc", "online_gap")]
+        for r in errors.to_dict("records")
+    ]
+    title = (
+        "Offline minus online test error: as many updates on images that come again, and on images"
+        " that each come once (95 % intervals)"
+    )
+    header = ["model", "images", "images of the online run", "draws"]
+    header += ["test error in %, offline", "online", "difference, points"]
     return Block(title, header, rows)
 
 

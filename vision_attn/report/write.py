@@ -90,6 +90,7 @@ def _write_tables(place: Path, analysis: Analysis) -> None:
         "pairs": analysis.pairs,
         "multiplier": analysis.multipliers,
         "stopped": analysis.stopped,
+        "online": analysis.online,
     }
     for name, table in tables.items():
         if len(table):
