@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from multiprocessing import process, resource_tracker
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,7 @@ def check_main() -> None:
     file = getattr(script, "__file__", None)
     if getattr(script, "__spec__", None) is not None or file is None:
         return
-    if not Path(process.ORIGINAL_DIR or "", file).exists():
+    if not Path(file).exists():
         raise UserError(
             f"the script {file} is no file, and processes that run cells import the script that"
             " starts them; save it as a file, or call it by python -c or in a notebook"
