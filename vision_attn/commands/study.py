@@ -208,6 +208,11 @@ def plot(about: str, args: Sequence[str]) -> int:
     from vision_attn.report.phase import phase, shares, write_phase
 
     if out is not None and len(roots) > 1 and shares(roots):
+        if given.reference is not None:
+            raise UserError(
+                "reference is not for a phase diagram, which compares attention with every model"
+                " that has none; leave it out"
+            )
         write_phase(phase(roots), out, figures["kinds"], figures["looks"])
         plain_console().print(f"phase diagram: {out} (phase, phase_accuracy, boundary.csv)")
         return 0
