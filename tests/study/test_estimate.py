@@ -68,7 +68,7 @@ def test_time_that_other_processes_take_is_not_counted(
     cell = cells(source)[0]
 
     class Slow(torch.optim.SGD):
-        def step(self, closure: object = None) -> None:  # type: ignore[override]
+        def step(self, closure: object = None) -> None:
             time.sleep(0.3)  # this process does nothing, as if others had the core
 
     monkeypatch.setattr(torch.optim, "AdamW", lambda weights: Slow(weights, lr=0.1))
