@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     args = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and "" not in sys.path:
+        sys.path.append("")  # classes of the user's own in the current directory
     name = program()
     top = _Top(
         prog=name,

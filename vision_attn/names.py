@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from vision_attn.errors import UserError
 
-__all__ = ["MODELS", "SHAPE", "Match", "check_model", "has_attention", "near"]
+__all__ = ["ARGUMENTS", "MODELS", "SHAPE", "Match", "check_model", "has_attention", "near"]
 
 MODELS = (
     "vit", "cnn", "pixel_vit", "conv_stem_vit", "conv_init_vit", "local_vit", "linear",
@@ -15,6 +15,24 @@ MODELS = (
 
 SHAPE = ("in_chans", "img_size", "num_classes")
 """Arguments of a model that come from its data."""
+
+_VIT = (
+    "patch_size", "global_pool", "embed_dim", "depth", "num_heads", "mlp_ratio", "qkv_bias",
+    "qk_norm", "init_values", "pos_embed", "stem", "lsa", "attn_layer", "mixer", "norm", "norm_eps",
+    "mimetic_init", "dynamic_img_size", "drop_rate", "pos_drop_rate", "proj_drop_rate",
+    "attn_drop_rate", "drop_path_rate", "scale", "projection", "score", "num_registers", "fused",
+)  # fmt: skip
+
+ARGUMENTS = {
+    "vit": _VIT,
+    "cnn": ("widths", "depth", "pool", "drop_rate", "global_pool", "attn_layer"),
+    "pixel_vit": _VIT,
+    "conv_stem_vit": _VIT,
+    "conv_init_vit": (*_VIT, "alpha"),
+    "local_vit": (*_VIT, "radius", "dilation"),
+    "linear": ("global_pool",),
+}
+"""Other arguments of each model, whose classes import torch; a test compares them."""
 
 Match = Literal["params", "flops", "both", "none"]
 

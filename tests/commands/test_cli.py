@@ -1,5 +1,6 @@
 """The command line: a mistake is one line and exit code 2, and nothing on disk changes."""
 
+import sys
 import zipfile
 from pathlib import Path
 
@@ -240,3 +241,24 @@ def test_budget_shows_both_costs(here: Path, capsys: pytest.CaptureFixture[str])
     said = f"Not of the size of vit, as a fair comparison needs: cnn has {cnn:,} parameters."
     assert said in lines
     assert list(here.iterdir()) == []
+
+
+def test_a_class_of_the_current_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data_of_this_folder.py").write_text(
+        "import numpy as np\n"
+        "from vision_attn.data.sources import Source\n"
+        "def made():\n"
+        "    x, y = np.zeros((12, 5, 7), np.uint8), np.arange(12) % 3\n"
+        "    return Source.from_arrays(x, y, x, y)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != ""])
+    line = ["budget", "--models", "linear", "--data.name", "data_of_this_folder.made"]
+    assert main(line) == 2  # called from Python, it leaves Python's path alone
+    assert "No module named 'data_of_this_folder'" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/vision-attn", *line])
+    assert main() == 0
+    assert "linear" in capsys.readouterr().out
+    assert sys.path[-1] == ""

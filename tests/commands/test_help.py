@@ -7,15 +7,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import timm
 from said import refused
 
 from vision_attn.cli import COMMANDS, main
 from vision_attn.commands.help import COMMON, EXAMPLES, help_text
+from vision_attn.commands.models import timm_names
 from vision_attn.commands.options import known_options, names_class, trainer_options
 from vision_attn.data.config import NAMES
 from vision_attn.data.sources import _TORCHVISION
 from vision_attn.models.registry import known_models
-from vision_attn.names import MODELS
+from vision_attn.names import ARGUMENTS, MODELS, SHAPE
+from vision_attn.ops.checks import arguments_of
 from vision_attn.texts import program
 
 pytestmark = pytest.mark.filterwarnings("ignore:::lightning")
@@ -29,6 +32,10 @@ AT_ONCE = {
     "compare --data.name folder": "data.name folder needs data.root",
     "compare --data.name digits --data.root x": "data.root is x, but digits come with scikit-learn",
     "compare --models vat": "model 'vat' is not known; did you mean vit?",
+    "compare --models timm:resnet17": "model 'timm:resnet17' is not known; try timm:resnet1",
+    "compare --args.vit.patchsize 3": "'vit': there is no argument 'patchsize'; try patch_size",
+    "fit --model.args.patchsize 3": "'vit': there is no argument 'patchsize'; try patch_size",
+    "fit --model.name timm:resnet17": "model 'timm:resnet17' is not known; try timm:resnet1",
     "compare --args.vitt.depth 3": "args.vitt is for no model of the study; did you mean vit?",
     "compare --config key.yaml": "key.yaml, line 2: modles is no option; did you mean models?",
     "compare --config value.yaml": "config value.yaml, line 3: optim.lr is fast; wanted number",
@@ -122,6 +129,11 @@ def test_help_names_options_that_there_are(
 
 def test_names_known_without_torch_are_all_there_are() -> None:
     assert sorted(MODELS) == sorted(known_models())
+    for name in MODELS:
+        model = timm.model_entrypoint(f"vision_attn_{name}").__annotations__["return"]
+        assert {*SHAPE, *ARGUMENTS[name]} == arguments_of(model).keys(), name
+    timms = {n for n in timm.list_models() if not n.startswith("vision_attn_")}
+    assert timms <= {*timm_names()}
     assert set(NAMES) == {"digits", "relational", "folder", "npz", *_TORCHVISION}
 
 

@@ -1,6 +1,9 @@
 """Arrays, .npz files, data sets of PyTorch, torchvision and Hugging Face become a `Source`."""
 
+import io
+import pickle
 import sys
+import tarfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +16,8 @@ from made_images import pixels
 from PIL import Image
 from torch import Tensor
 
+from vision_attn.data.arrays import Items
+from vision_attn.data.augment import AugmentConfig
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.errors import UserError
@@ -178,6 +183,34 @@ def test_images_of_several_sizes_are_resized_as_a_folders_are() -> None:
     assert small.img_size == (7, 11)
 
 
+def same_unread(left: Source, read: Source) -> None:
+    """The same data set, with images that are decoded when a batch has them."""
+    assert isinstance(left.train_images, Items)
+    assert isinstance(left.test_images, Items)
+    assert (left.fingerprint, left.notes) == (read.fingerprint, read.notes)
+    assert left.train_labels.tolist() == read.train_labels.tolist()
+    assert left.train_images.shape == read.train_images.shape
+    one, other = (
+        ImageData(source=s, size=6, batch_size=3, augment=AugmentConfig(pad=2, flip=True))
+        for s in (left, read)
+    )
+    for part in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        for (x, y), (x_read, y_read) in zip(
+            getattr(one, part)(), getattr(other, part)(), strict=True
+        ):
+            assert torch.equal(x, x_read)
+            assert torch.equal(y, y_read)
+
+
+@pytest.mark.parametrize("test", [True, False])
+def test_items_above_the_memory_that_is_given_are_decoded_by_the_batch(test: bool) -> None:
+    x, x_test = images(5, 8, 3)
+    train = Pairs([Image.fromarray(i) for i in x], LABELS[0])
+    held = Pairs([Image.fromarray(i) for i in x_test], LABELS[1]) if test else None
+    given: Any = {"train": train, "test": held, "img_size": (7, 4), "test_fraction": 0.4}
+    same_unread(Source.from_dataset(**given, memory_mb=0), Source.from_dataset(**given))
+
+
 @pytest.mark.parametrize(
     ("item", "said"),
     [
@@ -258,7 +291,6 @@ def test_a_class_without_parts_and_a_function(module: None) -> None:
         ({"name": "my_own_data.Needy"}, "needs year, which cannot be given here"),
         ({"name": "torchvision:"}, "is not known"),
         ({"name": "my data.Set"}, "is not known"),
-        ({"name": "my_own_data.Whole", "memory_mb": 0}, "give a smaller data.img_size"),
     ],
 )
 def test_classes_that_are_refused(given: dict[str, Any], said: str, module: None) -> None:
@@ -288,6 +320,11 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("parquet", "arrow"):
         source = load(DataConfig(name="hf:bugs", root=str(tmp_path / kind)))
         same(source, *(a.transpose(0, 3, 1, 2) for a in x))
+        left = load(DataConfig(name="hf:bugs", root=str(tmp_path / kind), memory_mb=0))
+        same_unread(left, source)
+        content = pickle.dumps(left.train_images)  # for the processes of a study
+        assert len(content) < 20_000, "the table goes by its file"
+        assert torch.equal(pickle.loads(content)[torch.arange(TRAIN)], source.train_images)
         assert (source.name, source.label) == ("hf:bugs", "bugs")
         assert source.classes == ("ant", "bee", "cat")
     two = (
@@ -304,6 +341,23 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(UserError, match=said):
             load(DataConfig(name="hf:bugs", root=str(tmp_path / root)))
+
+
+def test_web_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra hf is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "shards").mkdir()
+    for part, x, y in zip(("train", "test"), images(5, 8, 3), LABELS, strict=True):
+        with tarfile.open(tmp_path / "shards" / f"{part}-000.tar", "w") as tar:
+            for i, (image, label) in enumerate(zip(x, y, strict=True)):
+                png = io.BytesIO()
+                Image.fromarray(image).save(png, "png")
+                for ending, content in (("png", png.getvalue()), ("cls", str(label).encode())):
+                    entry = tarfile.TarInfo(f"{i:04}.{ending}")
+                    entry.size = len(content)
+                    tar.addfile(entry, io.BytesIO(content))
+    source = load(DataConfig(name="hf:shards", root=str(tmp_path / "shards")))
+    same(source, *(a.transpose(0, 3, 1, 2) for a in images(5, 8, 3)))
 
 
 def test_hugging_face_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_tuning_chooses_on_validation_and_is_taken_up_again(
     root = tmp_path / "t"
     changes: dict[str, Any] = {
         "tune": 3, "budget": {"steps": 12}, "draws": 2, "models": ["vit"], "sizes": [20, 40],
-        "optim": {"lr": 1e-6}, "tuning": {"lr": [0.005, 0.05]},
+        "optim": {"lr": 1e-6}, "tuning": {"lr": [0.005, 0.05], "sampler": "halton"},
     }  # fmt: skip
     assert compare(root, **changes) == 0
     table = pd.read_csv(root / "tuning.csv")

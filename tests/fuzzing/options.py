@@ -45,6 +45,9 @@ STUDY: Table = DATA | {
     "augment.pad": (["0", "2"], [*WHOLE, "-1", "null"]),
     "augment.flip": (["true", "off"], FLAG),
     "augment.randaugment": (["null", "rand-m9-n2"], ["auto", "[1]"]),
+    "augment.transforms": (
+        ["null", "[]", "[{class_path: RandomInvert}]"], ["x", "[x]", "[{}]", "[{class_path: x}]"],
+    ),
     "tuning.lr": (["[1e-4, 1e-2]"], ["[0, 1]", "[1]", "[2, 1]", "x", "null", "[1, .nan]"]),
     "precision": (["32-true", "bf16-mixed"], ["8", "", "null", "[32]"]),
     "select": (["last", "best"], NAME),

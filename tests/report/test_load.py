@@ -52,6 +52,14 @@ def test_only_some_models(loaded: LoadedStudy) -> None:
     assert not {"cnn", "vit"} & texts
 
 
+def test_a_notebook_shows_answers_and_means(loaded: LoadedStudy) -> None:
+    page = loaded._repr_html_()
+    assert page.count("<p>") == len(loaded.answers) > 0
+    body = page.split("<tbody>")[1]
+    assert body.count("<tr>") == len(loaded.summary)
+    assert all(f">{model}</t" in body for model in loaded.results["model"].unique())
+
+
 def test_slips_name_what_there_is(loaded: LoadedStudy) -> None:
     with pytest.raises(UserError, match="acuracy"):
         loaded.plot("acuracy")

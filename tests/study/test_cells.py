@@ -123,6 +123,11 @@ DECIDES: dict[str, Study] = {
     "smoothing": replace(BASE, optim=OptimConfig(label_smoothing=0.1)),
     "pad": replace(BASE, augment=AugmentConfig(pad=1)),
     "mixup": replace(BASE, augment=AugmentConfig(mixup=0.1)),
+    "transforms": replace(BASE, augment=AugmentConfig(transforms=[{"class_path": "RandomInvert"}])),
+    "init_args": replace(
+        BASE,
+        augment=AugmentConfig(transforms=[{"class_path": "RandomInvert", "init_args": {"p": 0.1}}]),
+    ),
     "precision": replace(BASE, precision="bf16-mixed"),
     "select": replace(BASE, select="best"),
     "rows": replace(BASE, rows=9),
@@ -224,6 +229,10 @@ def test_epochs_give_small_sizes_few_updates(source: Source) -> None:
         ({"augment": AugmentConfig(pad=1000)}, r"augment\.pad is 1000, and a crop of 8 x 8 pixels"),
         ({"tuning": Tuning(augment=[AugmentConfig(pad=8)])}, r"augment\.pad is 8, and a crop of"),
         ({"augment": AugmentConfig(cutmix=-1)}, r"augment\.cutmix is -1"),
+        (
+            {"tuning": Tuning(augment=[AugmentConfig(transforms=[{"class_path": "Rotation"}])])},
+            "augment.transforms: Rotation: .* has no attribute 'Rotation'",
+        ),
         ({"augment": AugmentConfig(randaugment="auto")}, r"augment\.randaugment 'auto'"),
         ({"data": DataConfig(val_fraction=1.0)}, r"val_fraction 1\.0 is not between 0 and 1"),
         ({"args": {"vit": VIT | {"patch_size": 3}}}, "patch_size 3 does not divide .*; try 2 or 4"),

@@ -104,6 +104,7 @@ def test_ray_gives_the_same_results_and_survives_a_killed_worker(
     source: Source, tmp_path: Path
 ) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    pytest.importorskip("tensorboard", reason="the extra `loggers` is not installed")
     study = replace(STUDY, budget=Budget(steps=600))
     made, store, alone = plan(study, source), Store(tmp_path / "ray"), Store(tmp_path / "here")
     killed: list[int] = []
@@ -120,7 +121,8 @@ def test_ray_gives_the_same_results_and_survives_a_killed_worker(
     killer.start()
     store.open(made)
     try:
-        assert execute(made, store, start=on_ray(1, workers=2), console=quiet()) == 0
+        start = on_ray(1, workers=2)
+        assert execute(made, store, start=start, console=quiet(), logger="tensorboard") == 0
     finally:
         finished.set()
     killer.join()
@@ -138,7 +140,10 @@ def test_ray_gives_the_same_results_and_survives_a_killed_worker(
     )
     pd.testing.assert_frame_equal(one, other)
     files = [sorted(p.name for p in c.iterdir()) for c in sorted(store.cells.iterdir())]
-    assert files == [["metrics.csv", "result.json", "test.npz"]] * 4
+    logs = [[n for n in names if n.startswith("events.out.tfevents.")] for names in files]
+    assert all(logs)
+    rest = [[n for n in names if n not in log] for names, log in zip(files, logs, strict=True)]
+    assert rest == [["metrics.csv", "result.json", "test.npz"]] * 4
 
 
 def test_ray_says_what_it_has_no_room_for(source: Source, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import torch
 import yaml
 
 from vision_attn.cli import main
-from vision_attn.data.sources import DataConfig, load
+from vision_attn.data.sources import DataConfig, Source, load
+from vision_attn.errors import UserError
 from vision_attn.study import execute, workers
 from vision_attn.study.store import Store
 from vision_attn.study.workers import Images, Job, Worker
@@ -216,6 +217,16 @@ def test_case_76_images_lie_in_a_file_where_shared_memory_is_short(
         ValueError, match=r"fit neither into shared memory.*nor into .*data\.memory_mb"
     ):
         execute._shared(source, store).__enter__()
+
+
+def test_items_that_no_process_can_be_sent_are_refused(tmp_path: Path) -> None:
+    class Local(list[Any]):
+        """Not to be found by its name, so pickle refuses it."""
+
+    items = Local((torch.full((5, 7), i, dtype=torch.uint8), i % 2) for i in range(12))
+    source = Source.from_dataset(items, items, memory_mb=0)
+    with pytest.raises(UserError, match=r"dataset are not in memory and cannot be sent .*Local"):
+        execute._shared(source, Store(tmp_path)).__enter__()
 
 
 def test_case_76_a_failed_cell_keeps_no_weights(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vision_attn.commands.models import check_names
 from vision_attn.commands.strict_yaml import config_files, line_of
 from vision_attn.data.config import NAMES, DataConfig
 from vision_attn.errors import UserError
-from vision_attn.names import SHAPE, check_model
+from vision_attn.names import SHAPE
 from vision_attn.training.optim import OptimConfig
 
 __all__ = ["check_options", "known_options", "names_class"]
@@ -99,8 +100,11 @@ def check_options(command: str, args: Sequence[str]) -> None:
     data, model = values.get("data.name"), values.get("model.name")
     if isinstance(data, str) and data not in (*NAMES, "null") and "data" not in free:
         DataConfig(name=data).check()
-    if isinstance(model, str) and "model" not in free:
-        check_model(model)
+    if "model" not in free and isinstance(model, str | None) and "ckpt_path" not in values:
+        inner = values.get("model.args")
+        args = [*inner] if isinstance(inner, Mapping) else []
+        args += [name.split(".")[2] for name in values if name.startswith("model.args.")]
+        check_names(model or "vit", args)
 
 
 def _two_levels(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -59,7 +59,16 @@ def run_study(study: "Study", given: Any, source: "Source | None" = None) -> Out
     if given.workers is not None and not 1 <= given.workers <= most_processes():
         raise UserError(f"workers is {given.workers}; wanted 1 to {most_processes()}")
     out = out_path(given.out)
+    if given.runner != "ray":
+        return _run_study(study, given, source, out)
 
+    from vision_attn.study.ray_cluster import cluster
+
+    with cluster(study.threads, workers=given.workers, **vars(given.ray)):
+        return _run_study(study, given, source, out)
+
+
+def _run_study(study: "Study", given: Any, source: "Source | None", out: Path) -> Outcome:
     from vision_attn.study import execute as runners
     from vision_attn.study.estimate import estimate
     from vision_attn.study.store import Store

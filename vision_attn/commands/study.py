@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from vision_attn.commands.arguments import command_parser, out_path, parse
+from vision_attn.commands.models import check_names
 from vision_attn.commands.run import ready, run_study, show_costs, write_report
 from vision_attn.commands.strict_yaml import load_yaml
 from vision_attn.errors import UserError
-from vision_attn.names import MODELS, check_model
+from vision_attn.names import MODELS
 from vision_attn.texts import console as plain_console
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ def study_of(command: str, about: str, args: Sequence[str]) -> "tuple[Any, Study
     study = Study(**{k: v for k, v in vars(given).items() if k in fields})
     study.check()
     study.data.check()
-    for arch in study.archs.values():
-        check_model(arch)
+    for label, arch in study.archs.items():
+        check_names(arch, (study.args or {}).get(label, ()))
     return given, study
 
 

@@ -1,6 +1,7 @@
 """Images that are no files: arrays, and data sets of PyTorch whose items are (image, label)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -10,12 +11,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from vision_attn.data.folder import common_size
+from vision_attn.data.folder import Unread, common_size
 from vision_attn.data.images import channels, fitted
 from vision_attn.data.listing import digest_of, in_test
 from vision_attn.errors import UserError
 
-__all__ = ["of_arrays", "of_items", "read_npz"]
+__all__ = ["Items", "of_arrays", "of_items", "read_npz"]
 
 _NAMES = (
     ("x_train", "y_train", "x_test", "y_test"),
@@ -66,7 +67,6 @@ def of_arrays(
     Raises:
         UserError: another type or shape, other counts, a class without images to hold out.
     """
-    notes: tuple[str, ...] = ()
     images, numbers = [_stack(x_train, what)], [np.asarray(y_train)]
     if x_test is not None and y_test is not None:
         images.append(_stack(x_test, what))
@@ -74,12 +74,28 @@ def of_arrays(
         if images[0].shape[1:] != images[1].shape[1:]:
             shapes = " and ".join(str(x.shape[1:]) for x in images)
             raise UserError(f"{what}: images of train and test differ: (C, h, w) is {shapes}")
+    return _parts(images, numbers, what, classes, test_fraction)
+
+
+def _parts(
+    images: Sequence[NDArray[np.uint8] | Unread],
+    numbers: list[NDArray[Any]],
+    what: str,
+    classes: Sequence[str] | None,
+    test_fraction: float,
+) -> dict[str, Any]:
+    """Parts of a `Source` from images (n, C, h, w) and labels of train and, if given, of test."""
+    notes: tuple[str, ...] = ()
     names, labels = _classes(images, numbers, classes, what)
     if len(images) == 1:
         digests = (digest_of(x.tobytes())[:8] for x in images[0])
         shares = np.array([int.from_bytes(d, "big") / 2**64 for d in digests])
         test = in_test(shares, labels[0], names, what, test_fraction, "give a test set")
-        images, labels = [images[0][~test], images[0][test]], [labels[0][~test], labels[0][test]]
+        sides, whole = (~test, test), images[0]
+        images = [
+            whole.take(*s.nonzero()) if isinstance(whole, Unread) else whole[s] for s in sides
+        ]
+        labels = [labels[0][s] for s in sides]
         notes = (
             f"{what} has no test set: {len(labels[1]):,} of {len(test):,} images are it, by a hash"
             f" of their pixels (data.test_fraction {test_fraction:g})",
@@ -111,7 +127,7 @@ def _stack(x: ArrayLike, what: str) -> NDArray[np.uint8]:
 
 
 def _classes(
-    images: list[NDArray[np.uint8]],
+    images: Sequence[NDArray[np.uint8] | Unread],
     labels: list[NDArray[Any]],
     names: Sequence[str] | None,
     what: str,
@@ -156,47 +172,72 @@ def of_items(
     Args:
         train, test: with a length and items; None holds some of `train` out.
         img_size: (h, w) of the result; None is their own if it is small and the same for all.
-        memory_mb: most that the result may need.
+        memory_mb: above which images are `Items`, each decoded once here as well.
 
     Raises:
-        UserError: items of another kind, with their number; more memory; what `of_arrays` refuses.
+        UserError: items of another kind, with their number; what `of_arrays` refuses.
     """
-    parts = [part for part in (train, test) if part is not None]
+    parts = {"train": train} if test is None else {"train": train, "test": test}
     looks: list[tuple[int, tuple[int, int]]] = []
-    labels: list[list[Any]] = [[], []]
+    labels: list[NDArray[Any]] = []
     places: list[str] = []
-    for name, part, numbers in zip(("train", "test"), parts, labels, strict=False):
+    for name, part in parts.items():
+        numbers = []
         for i in range(len(part)):
             where = f"{what}: image {i} of {name}"
             image, label = _item(part, i, where)
             looks.append((channels(image), (image.height, image.width)))
             numbers.append(label)
             places.append(where)
+        labels.append(np.array(numbers))
     if not looks:
         raise UserError(f"{what} has no images")
     chans = max(look[0] for look in looks)
     more: list[str] = []
     if img_size is None:
         img_size, more = common_size(places, [look[1] for look in looks])
-    needed = len(looks) * chans * img_size[0] * img_size[1] / 2**20
-    if needed > memory_mb:
-        raise UserError(
-            f"{what}: {len(looks):,} images of {img_size[0]} x {img_size[1]} pixels take"
-            f" {needed:,.0f} MiB; give a smaller data.img_size, or more data.memory_mb"
-        )
-    arrays = []
-    for name, part in zip(("train", "test"), parts, strict=False):
-        array = np.empty((len(part), chans, *img_size), np.uint8)
-        for i in range(len(part)):
-            where = f"{what}: image {i} of {name}"
-            array[i] = fitted(_item(part, i, where)[0], where, chans, img_size)
-        arrays.append(array)
-    x_test, y_test = (arrays[1], np.array(labels[1])) if test is not None else (None, None)
-    made = of_arrays(
-        arrays[0], np.array(labels[0]), x_test, y_test, what=what, classes=classes,
-        test_fraction=test_fraction,
-    )  # fmt: skip
+    images: list[NDArray[np.uint8] | Unread] = []
+    for name, part in parts.items():
+        items = Items(part, what, name, range(len(part)), chans, img_size)
+        if len(looks) * chans * img_size[0] * img_size[1] > memory_mb * 2**20:
+            images.append(items)
+            continue
+        images.append(array := np.empty(items.shape, np.uint8))
+        for i, pixels in enumerate(items):
+            array[i] = pixels
+    made = _parts(images, labels, what, classes, test_fraction)
     return {**made, "notes": (*more, *made["notes"])}
+
+
+@dataclass(frozen=True)
+class Items(Unread):
+    """Images of a data set whose items are (image, label).
+
+    Args:
+        part: the data set.
+        what, side: name an image in messages: the data set, train or test.
+        numbers: of the images in `part`.
+    """
+
+    part: Any
+    what: str
+    side: str
+    numbers: Sequence[int]
+    chans: int
+    img_size: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def pixels(self, number: int) -> NDArray[np.uint8]:
+        """One image, (C, h, w)."""
+        i = self.numbers[number]
+        where = f"{self.what}: image {i} of {self.side}"
+        return fitted(_item(self.part, i, where)[0], where, self.chans, self.img_size)
+
+    def take(self, index: NDArray[np.int64]) -> "Items":
+        """The items with these numbers."""
+        return replace(self, numbers=[self.numbers[i] for i in index])
 
 
 def _item(part: Any, number: int, where: str) -> tuple[Image.Image, Any]:

@@ -3,6 +3,8 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +12,14 @@ from PIL.Image import Image
 from torch import Tensor
 
 from vision_attn.data.config import AugmentConfig, check_recipe
+from vision_attn.errors import UserError
 
-__all__ = ["AugmentConfig", "Normalise", "augment", "crop_flip", "mix"]
+__all__ = [
+    "AugmentConfig", "Normalise", "Transform", "augment", "crop_flip", "mix", "transform_of",
+]  # fmt: skip
+
+Transform = Callable[[Tensor], Tensor]
+"""Of one image, uint8 (C, h, w) -> the same."""
 
 
 class Normalise:
@@ -51,15 +59,76 @@ def crop_flip(x: Tensor, pad: int, flip: bool, generator: torch.Generator) -> Te
     return out * inside[:, None]
 
 
-def augment(x: Tensor, config: AugmentConfig, flip_ok: bool, seed: int) -> Tensor:
-    """RandAugment, then crop and flip, all drawn from `seed`: uint8 (B, C, h, w) -> the same."""
+def augment(
+    x: Tensor, config: AugmentConfig, flip_ok: bool, seed: int, transform: Transform | None = None
+) -> Tensor:
+    """RandAugment, `transform`, then crop and flip: uint8 (B, C, h, w) -> the same.
+
+    All is drawn from `seed`.
+    """
     if config.randaugment:
         x = _randaugment(x, config.randaugment, seed)
+    if transform is not None:
+        with _seeded_globals(seed):
+            x = torch.stack([_applied(transform, i) for i in x.cpu()]).to(x.device)
     flip = config.flip and flip_ok
     if config.pad or flip:
         generator = torch.Generator(x.device).manual_seed(seed)
         x = crop_flip(x, config.pad, flip, generator)
     return x
+
+
+def transform_of(augment: AugmentConfig | Transform, image: Tensor) -> Transform | None:
+    """`augment.transforms` one after the other, or None, tried on an image, uint8 (C, h, w).
+
+    Raises:
+        UserError: a class that there is not, other arguments, a failure, or another kind of image.
+    """
+    if not isinstance(augment, AugmentConfig):
+        transform = augment
+    elif not augment.transforms:
+        return None
+    else:
+        from torchvision.transforms.v2 import Compose
+
+        transform = Compose([_made(entry) for entry in augment.transforms])
+    try:
+        with _seeded_globals(0):
+            _applied(transform, image)
+    except (TypeError, ValueError, RuntimeError) as e:
+        if isinstance(e, UserError):
+            raise
+        raise UserError(f"augment.transforms on an image of {tuple(image.shape)}: {e}") from e
+    return transform
+
+
+def _made(value: Any) -> Any:
+    """The object that a mapping with a class_path describes; all else as it is."""
+    if isinstance(value, list | tuple):
+        return [_made(v) for v in value]
+    if not isinstance(value, dict) or "class_path" not in value:
+        return value
+    path = value["class_path"]
+    module, _, name = path.rpartition(".")
+    given = {k: _made(v) for k, v in (value.get("init_args") or {}).items()}
+    try:
+        made = getattr(import_module(module or "torchvision.transforms.v2"), name)(**given)
+    except (ImportError, AttributeError, TypeError, ValueError) as e:
+        raise UserError(f"augment.transforms: {path}: {e}") from e
+    return made
+
+
+def _applied(transform: Transform, image: Tensor) -> Tensor:
+    out = transform(image)
+    if not isinstance(out, Tensor) or out.dtype != torch.uint8 or out.shape != image.shape:
+        what = type(out).__name__
+        if isinstance(out, Tensor):
+            what = f"{str(out.dtype).removeprefix('torch.')} of {tuple(out.shape)}"
+        raise UserError(
+            f"augment.transforms make {what} of a uint8 image of {tuple(image.shape)}; wanted the"
+            " same kind (normalisation comes after them)"
+        )
+    return out
 
 
 def _randaugment(x: Tensor, recipe: str, seed: int) -> Tensor:
@@ -95,12 +164,14 @@ def mix(
 
 @contextmanager
 def _seeded_globals(seed: int) -> Iterator[None]:
-    """timm draws from the global generators; their state is restored afterwards."""
+    """timm and torchvision draw from global generators; their state is restored afterwards."""
     before = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
-        yield
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(seed)
+            yield
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])  # noqa: NPY002

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 
-from vision_attn.data.augment import AugmentConfig, Normalise, augment, mix
-from vision_attn.data.folder import Files
+from vision_attn.data.augment import AugmentConfig, Normalise, Transform, augment, mix
+from vision_attn.data.folder import Unread
 from vision_attn.errors import UserError
 
 __all__ = [
@@ -187,28 +187,30 @@ class ImageBatches(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(
         self,
-        images: Tensor | Files,
+        images: Tensor | Unread,
         labels: Tensor,
         normalise: Normalise,
         num_classes: int,
         config: AugmentConfig | None = None,
         flip_ok: bool = False,
+        transform: Transform | None = None,
     ) -> None:
         """`config` None is for evaluation: no augmentation."""
         self.images, self.labels, self.normalise = images, labels, normalise
         self.num_classes, self.config, self.flip_ok = num_classes, config, flip_ok
+        self.transform = transform
 
     def __getitem__(self, request: Request) -> tuple[Tensor, Tensor]:
         index, seed = torch.from_numpy(request[0]).to(self.labels.device), request[1]
         x, y = self.images[index], self.labels[index]
         if self.config is None:
             return self.normalise(x), y
-        x = self.normalise(augment(x, self.config, self.flip_ok, seed))
+        x = self.normalise(augment(x, self.config, self.flip_ok, seed, self.transform))
         return mix(x, y, self.config, self.num_classes, seed)
 
 
-def take(images: Tensor | Files, index: NDArray[np.int64]) -> Tensor | Files:
-    """The images with these indices, in memory or on disk as they were."""
-    if isinstance(images, Files):
-        return Files(tuple(images.paths[i] for i in index), images.chans, images.img_size)
+def take(images: Tensor | Unread, index: NDArray[np.int64]) -> Tensor | Unread:
+    """The images with these indices, in memory or unread as they were."""
+    if isinstance(images, Unread):
+        return images.take(index)
     return images[torch.from_numpy(index)]

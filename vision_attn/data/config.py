@@ -2,8 +2,9 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vision_attn.errors import UserError
 from vision_attn.names import near
@@ -39,6 +40,8 @@ class AugmentConfig:
         randaugment: timm's string, e.g. rand-m9-n2-mstd0.5; null is off.
         mixup: alpha of mixup (Zhang et al. 2018); 0 is off.
         cutmix: alpha of cutmix (Yun et al. 2019); 0 is off.
+        transforms: of torchvision's v2 or your own, in order, an image at a time on the CPU: each a
+            class_path (a name alone is of torchvision.transforms.v2) with init_args.
     """
 
     pad: int = 0
@@ -46,6 +49,7 @@ class AugmentConfig:
     randaugment: str | None = None
     mixup: float = 0.0
     cutmix: float = 0.0
+    transforms: list[dict[str, Any]] | None = None
 
     @property
     def mixes(self) -> bool:
@@ -81,6 +85,25 @@ class AugmentConfig:
                 )
         if self.randaugment:
             check_recipe(self.randaugment)
+        for entry in self.transforms or ():
+            path = entry.get("class_path") if isinstance(entry, Mapping) else None
+            if not isinstance(path, str) or not _is_plain(entry) or entry.keys() - _ENTRY:
+                raise UserError(
+                    f"augment.transforms has {entry!r}; wanted class_path and init_args of plain"
+                    " values, such as {class_path: RandomRotation, init_args: {degrees: 15}}"
+                )
+
+
+_ENTRY = {"class_path", "init_args"}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether YAML and JSON can hold it, so that it can be part of a key."""
+    if isinstance(value, Mapping):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def check_recipe(recipe: str) -> None:
@@ -121,7 +144,8 @@ class DataConfig:
         val_fraction: share of the training pool kept for validation; the rest is `all` images.
         test_fraction: share of the images that become the test set, by a hash of their content;
             for a folder without test/, and other data without test images.
-        memory_mb: a folder that needs more than this as uint8 is streamed from disk.
+        memory_mb: images of files, or of a data set of other code, that need more than this as
+            uint8 are decoded when a batch has them.
         relation: of relational images, the share with a second object, where only a cue elsewhere
             in the image tells which of the two is asked for; null is all of them.
     """

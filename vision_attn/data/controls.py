@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from vision_attn.data.config import Control
-from vision_attn.data.folder import Files
+from vision_attn.data.folder import Unread
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 
@@ -34,11 +34,11 @@ def map_images(source: Source, change: Callable[[torch.Tensor], torch.Tensor]) -
     """The source with `change`, (n, C, h, w) -> (n, C, h, w), done to all of its images.
 
     Raises:
-        UserError: images that are read from files one by one.
+        UserError: images that are read one by one.
     """
 
-    def of_memory(images: torch.Tensor | Files) -> torch.Tensor:
-        if isinstance(images, Files):
+    def of_memory(images: torch.Tensor | Unread) -> torch.Tensor:
+        if isinstance(images, Unread):
             raise UserError("images to be permuted must be in memory; raise data.memory_mb")
         return change(images)
 

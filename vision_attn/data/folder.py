@@ -1,9 +1,10 @@
 """A folder of images, split into classes and parts: in memory, or on disk until asked for."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from vision_attn.data.images import channels, decode, formats, named, upright_si
 from vision_attn.data.listing import content_of, counted, digest_of, list_images, parts, split
 from vision_attn.errors import printable
 
-__all__ = ["Files", "common_size", "read_folder"]
+__all__ = ["Files", "Unread", "common_size", "read_folder"]
 
 _BLOCK = 2**22
 """Bytes of pixels that are decoded at a time, in each thread."""
@@ -33,12 +34,43 @@ LARGEST_ADVICE = 224
 _Size = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Files:
-    """Images left on disk: decoded, resized and stacked when a batch asks for them.
+class Unread(ABC):
+    """Images left where they are: decoded, resized and stacked when a batch asks for them.
 
     A tensor of images by its `shape`, its length and its index of numbers.
     """
+
+    chans: int
+    img_size: tuple[int, int]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Images n."""
+
+    @abstractmethod
+    def pixels(self, number: int) -> NDArray[np.uint8]:
+        """One image, (C, h, w)."""
+
+    @abstractmethod
+    def take(self, index: NDArray[np.int64]) -> "Unread":
+        """The images with these numbers, unread."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, C, h, w)."""
+        return (len(self), self.chans, *self.img_size)
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        """(n,) indices -> uint8 (n, C, h, w)."""
+        return torch.from_numpy(np.stack([self.pixels(i) for i in index.tolist()]))
+
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        return map(self.pixels, range(len(self)))
+
+
+@dataclass(frozen=True)
+class Files(Unread):
+    """Images in files."""
 
     paths: tuple[str, ...]
     chans: int
@@ -47,16 +79,14 @@ class Files:
     def __len__(self) -> int:
         return len(self.paths)
 
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(n, C, h, w)."""
-        return (len(self.paths), self.chans, *self.img_size)
+    def pixels(self, number: int) -> NDArray[np.uint8]:
+        """One image, (C, h, w)."""
+        path = self.paths[number]
+        return decode(path, content_of(path), self.chans, self.img_size)
 
-    def __getitem__(self, index: Tensor) -> Tensor:
-        """(n,) indices -> uint8 (n, C, h, w)."""
-        paths = [self.paths[i] for i in index.tolist()]
-        pixels = [decode(p, content_of(p), self.chans, self.img_size) for p in paths]
-        return torch.from_numpy(np.stack(pixels))
+    def take(self, index: NDArray[np.int64]) -> "Files":
+        """The files with these numbers."""
+        return replace(self, paths=tuple(self.paths[i] for i in index))
 
 
 def read_folder(

@@ -41,7 +41,7 @@ def read_class(name: str, root: Path, **options: Any) -> Any:
     except (ImportError, AttributeError, TypeError, ValueError) as e:
         raise UserError(
             f"data.name {name}: {e}; wanted the path of a class or function that Python finds"
-            " (PYTHONPATH names folders of your own)"
+            " (in this directory, or a folder that PYTHONPATH names)"
         ) from e
     given: dict[str, Any] = {"root": str(root), "download": True}
     given = {k: v for k, v in given.items() if k in takes}
@@ -119,7 +119,8 @@ def read_hub(name: str, root: str | None, **options: Any) -> dict[str, Any]:
     image = _one(
         [k for k, f in features.items() if isinstance(f, datasets.Image)], ("image", "img"), name
     )
-    others = [k for k, f in features.items() if getattr(f, "dtype", "") in _WHOLE]
+    own = {k: f for k, f in features.items() if not k.startswith("__")}  # WebDataset's __key__
+    others = [k for k, f in own.items() if getattr(f, "dtype", "") in _WHOLE]
     known = [k for k in others if isinstance(features[k], datasets.ClassLabel)]
     label = _one(known or others, ("label", "labels", "fine_label"), name)
     pairs = [None if n is None else _Pairs(splits[n], image, label) for n in (train, test)]

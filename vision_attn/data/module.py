@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from vision_attn.data.augment import AugmentConfig, Normalise
+from vision_attn.data.augment import AugmentConfig, Normalise, Transform, transform_of
 from vision_attn.data.batches import ImageBatches, TrainLoader, every_image, take, training_order
 from vision_attn.data.controls import Control, controlled
-from vision_attn.data.folder import Files
+from vision_attn.data.folder import Unread
 from vision_attn.data.sources import DataConfig, Source, load
 from vision_attn.data.subsets import Subset, subset
 from vision_attn.errors import UserError
@@ -28,8 +28,8 @@ class ImageData(L.LightningDataModule):
         size: training images, balanced and nested; null is all of the pool.
         draw: which subset of that size.
         batch_size: images an update; no more than there are.
-        augment: what training images go through.
-        num_workers: processes that decode a folder too large for memory; unused otherwise.
+        augment: what training images go through; in Python also a transform of torchvision's v2.
+        num_workers: processes that decode images too large for memory; unused otherwise.
         seed: of order and augmentation.
         batches_per_epoch: length of an epoch in batches; null is one pass.
         control: `permuted`, pixels in another, fixed order; `shuffled`, training labels at random.
@@ -44,7 +44,7 @@ class ImageData(L.LightningDataModule):
         size: int | None = None,
         draw: int = 0,
         batch_size: int = 64,
-        augment: AugmentConfig | None = None,
+        augment: AugmentConfig | Transform | None = None,
         num_workers: int = 0,
         seed: int = 0,
         batches_per_epoch: int | None = None,
@@ -53,7 +53,7 @@ class ImageData(L.LightningDataModule):
         **images: Any,
     ) -> None:
         super().__init__()
-        self.augment = augment or AugmentConfig()
+        self.augment = augment if isinstance(augment, AugmentConfig) else AugmentConfig()
         self.augment.check()
         for what, value, least in (
             ("batch_size", batch_size, 1), ("num_workers", num_workers, 0), ("seed", seed, 0),
@@ -81,6 +81,8 @@ class ImageData(L.LightningDataModule):
         )
         self.augment.check_size(self.source.img_size)
         self.augment.check_batch(min(batch_size, len(self.subset.train)))
+        (first,) = self.source.train_images[torch.tensor([0])]
+        self._transform = transform_of(self.augment if augment is None else augment, first)
         self._take_control(control)
         self._normalise_by(*_statistics(self.source.train_images, self.subset.train))
 
@@ -140,7 +142,7 @@ class ImageData(L.LightningDataModule):
     def _take_control(self, control: Control) -> None:
         self.control = control
         self.source = controlled(self.source, control, self.subset.train, self.draw)
-        self._train: tuple[Tensor | Files, Tensor] | None = None
+        self._train: tuple[Tensor | Unread, Tensor] | None = None
 
     def _normalise_by(self, mean: Tensor, std: Tensor) -> None:
         self.mean, self.std = mean, std
@@ -184,34 +186,35 @@ class ImageData(L.LightningDataModule):
         """The test set, in file order."""
         return self.test_dataloader()
 
-    def _train_images(self) -> tuple[Tensor | Files, Tensor]:
+    def _train_images(self) -> tuple[Tensor | Unread, Tensor]:
         """The subset's images and labels on the device; one copy for all loaders."""
         if self._train is None or self._train[1].device != self._device(self._train[0]):
             self._train = self._part(self.subset.train)
         return self._train
 
-    def _part(self, index: NDArray[np.int64]) -> tuple[Tensor | Files, Tensor]:
+    def _part(self, index: NDArray[np.int64]) -> tuple[Tensor | Unread, Tensor]:
         """These images of the training pool and their labels, on the device."""
         labels = self.source.train_labels[index]
         return self._on_device(take(self.source.train_images, index), labels)
 
-    def _in_order(self, images: Tensor | Files, labels: Tensor) -> DataLoader[Any]:
+    def _in_order(self, images: Tensor | Unread, labels: Tensor) -> DataLoader[Any]:
         order = every_image(len(labels), 500, self.trainer)
         return self._loader(DataLoader, images, labels, order, None)
 
     def _loader(
         self,
         kind: type[DataLoader[Any]],
-        images: Tensor | Files,
+        images: Tensor | Unread,
         labels: Tensor,
         order: Sampler[Any],
         augment: AugmentConfig | None,
     ) -> DataLoader[Any]:
-        """A loader whose items are batches; only files are worth other processes."""
-        workers = self.num_workers if isinstance(images, Files) else 0
+        """A loader whose items are batches; only decoding is worth other processes."""
+        workers = self.num_workers if isinstance(images, Unread) else 0
         batches = ImageBatches(
-            images, labels, self._normalise, self.num_classes, augment, self.source.flip
-        )
+            images, labels, self._normalise, self.num_classes, augment, self.source.flip,
+            self._transform,
+        )  # fmt: skip
         return kind(
             batches,
             sampler=order,
@@ -222,20 +225,20 @@ class ImageData(L.LightningDataModule):
         )
 
     def _on_device(
-        self, images: Tensor | Files, labels: NDArray[np.int64]
-    ) -> tuple[Tensor | Files, Tensor]:
+        self, images: Tensor | Unread, labels: NDArray[np.int64]
+    ) -> tuple[Tensor | Unread, Tensor]:
         device = self._device(images)
         moved = images.to(device) if isinstance(images, Tensor) else images
         return moved, torch.from_numpy(labels).to(device)
 
-    def _device(self, images: Tensor | Files) -> torch.device:
+    def _device(self, images: Tensor | Unread) -> torch.device:
         """Where images and labels lie: those in memory on the training device."""
         if self.trainer is None or not isinstance(images, Tensor):
             return torch.device("cpu")
         return self.trainer.strategy.root_device
 
 
-def _statistics(images: Tensor | Files, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _statistics(images: Tensor | Unread, index: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation a channel over the subset, in grey levels; in pieces."""
     total = square = torch.zeros(())
     count = 0

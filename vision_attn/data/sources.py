@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vision_attn.data.arrays import of_arrays, of_items, read_npz
 from vision_attn.data.config import NAMES, DataConfig
-from vision_attn.data.folder import Files, read_folder
+from vision_attn.data.folder import Unread, read_folder
 from vision_attn.data.libraries import read_class, read_hub
 from vision_attn.data.relational import relational_parts
 from vision_attn.errors import UserError, printable
@@ -35,7 +35,7 @@ _TORCHVISION = {
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: images uint8 (n, C, h, w) in memory or left as `Files`, labels int64 (n,).
+    """A data set: images uint8 (n, C, h, w) in memory or `Unread`, labels int64 (n,).
 
     `train_*` is the pool that validation and all subsets come out of; `flip` says whether a
     mirrored image keeps its class; `fingerprint` identifies the content; `notes` are remarks on the
@@ -45,9 +45,9 @@ class Source:
     name: str
     classes: tuple[str, ...]
     flip: bool
-    train_images: Tensor | Files
+    train_images: Tensor | Unread
     train_labels: NDArray[np.int64]
-    test_images: Tensor | Files
+    test_images: Tensor | Unread
     test_labels: NDArray[np.int64]
     fingerprint: str = field(default="")
     notes: tuple[str, ...] = ()
@@ -101,6 +101,7 @@ class Source:
         flip: bool = True,
         img_size: int | tuple[int, int] | None = None,
         test_fraction: float = 0.2,
+        memory_mb: int = 4096,
     ) -> "Source":
         """A `torch.utils.data.Dataset`, or whatever has a length and items (image, label).
 
@@ -112,16 +113,19 @@ class Source:
             name, classes, flip, test_fraction: as in `from_arrays`; `classes` of None are those of
                 `train`, if it has such.
             img_size: side in pixels or (h, w); None is their own if it is small and the same.
+            memory_mb: images that need more than this as uint8 are asked for when a batch has them.
 
         Raises:
             UserError: (a ValueError) items of another kind, with their number.
         """
         _check_name(name)
-        size = DataConfig(name="folder", root=".", img_size=img_size).size
+        config = DataConfig(name="folder", root=".", img_size=img_size, memory_mb=memory_mb)
+        config.check()
         classes = getattr(train, "classes", None) if classes is None else classes
         parts = of_items(
-            train, test, what=name, classes=classes, img_size=size, test_fraction=test_fraction
-        )
+            train, test, what=name, classes=classes, img_size=config.size, memory_mb=memory_mb,
+            test_fraction=test_fraction,
+        )  # fmt: skip
         return _source(name, {**parts, "flip": flip})
 
     @property
@@ -201,7 +205,7 @@ def _source(name: str, parts: dict[str, Any], label: str | None = None) -> Sourc
     if "fingerprint" not in parts:
         parts["fingerprint"] = _fingerprint(parts)
     for key, value in parts.items():
-        if key.endswith("images") and not isinstance(value, Files):
+        if key.endswith("images") and not isinstance(value, Unread):
             parts[key] = torch.from_numpy(value)
     return Source(name=name, label=label or name, **parts)
 
@@ -210,7 +214,9 @@ def _fingerprint(parts: dict[str, Any]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for key in ("train_images", "train_labels", "test_images", "test_labels"):
         value = parts[key]
-        digest.update(str(value.shape).encode() + value.tobytes())
+        digest.update(str(value.shape).encode())
+        for piece in value if isinstance(value, Unread) else (value,):
+            digest.update(piece.tobytes())
     return digest.hexdigest()
 
 

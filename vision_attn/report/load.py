@@ -1,6 +1,7 @@
 """A stored study for a notebook: its tables, and its figures in axes of one's own."""
 
 from collections.abc import Sequence
+from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,12 @@ class LoadedStudy:
         self.pairs, self.multiplier = analysis.pairs, analysis.multipliers
         self.stopped = analysis.stopped
         self.answers = [*verdict(analysis), *lines(analysis)]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answers, then the means."""
+        rows = ((a.question, f"{a.answer} {a.details}") for a in self.answers)
+        said = "".join(f"<p><b>{escape(q)}</b> {escape(text)}</p>" for q, text in rows)
+        return said + self.summary.to_html(float_format="{:.3g}".format)
 
     def plot(
         self, name: str, ax: "Axes | None" = None, models: Sequence[str] | None = None

@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
+import torch
+
+from vision_attn.data.augment import transform_of
 from vision_attn.data.sources import Source
 from vision_attn.data.subsets import Subset, subset
 from vision_attn.errors import UserError
@@ -86,6 +89,7 @@ def plan(study: Study, source: Source) -> Plan:
     assert study.batch_size is not None
     for augment in (study.augment, *study.tuning.augment):
         augment.check_size(source.img_size)
+        transform_of(augment, source.train_images[torch.tensor([0])][0])
     arms = {label: _arm(study, label, source) for label in study.archs}
     sizes: list[int] = []
     for size in study.sizes:

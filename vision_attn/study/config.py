@@ -88,24 +88,20 @@ class Tuning:
     """Settings that `tune` tries in these ranges.
 
     Args:
-        sampler: halton, points spread evenly, the same for all models; tpe, a first half of these,
-            then Optuna's estimate of where each model does best (extra `tune`).
+        sampler: tpe, half of the tries spread evenly, the same for all models, then Optuna's
+            estimates of where each does best (extra `tune`); halton, all of them spread evenly.
         lr: lowest and highest learning rate, on a log scale.
         weight_decay: lowest and highest weight decay, on a log scale.
         augment: augmentations to choose from, weak to strong; empty keeps the study's own.
     """
 
-    sampler: Literal["halton", "tpe"] = "halton"
+    sampler: Literal["tpe", "halton"] = "tpe"
     lr: tuple[float, float] = (3e-4, 6e-3)
     weight_decay: tuple[float, float] = (0.005, 0.5)
     augment: list[AugmentConfig] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raise UserError on values out of range, or a sampler whose package is missing."""
-        if self.sampler == "tpe" and find_spec("optuna") is None:
-            raise UserError(
-                "tuning.sampler tpe needs the package optuna: pip install 'vision-attn[tune]'"
-            )
+        """Raise UserError on values out of range."""
         for name in ("lr", "weight_decay"):
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf:
@@ -231,7 +227,8 @@ class Study:
                 f"precision {self.precision!r} is not known; choose one of"
                 f" {', '.join(SUPPORTED_PRECISION)}"
             )
-        moves = [n for n in ("pad", "flip", "randaugment") if getattr(self.augment, n)]
+        moving = ("pad", "flip", "randaugment", "transforms")
+        moves = [n for n in moving if getattr(self.augment, n)]
         if "permuted" in self.controls and moves:
             raise UserError(
                 f"control permuted does not go with augment.{moves[0]}, which moves pixels to"
@@ -240,6 +237,11 @@ class Study:
         self.optim.check()
         self.augment.check()
         self.tuning.check()
+        if self.tune and self.tuning.sampler == "tpe" and find_spec("optuna") is None:
+            raise UserError(
+                "tuning.sampler tpe needs the package optuna: pip install 'vision-attn[tune]', or"
+                " take --tuning.sampler halton"
+            )
 
     def _check_cells(self) -> None:
         """Raise UserError on a study with too many cells, before they are made."""

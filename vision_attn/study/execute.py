@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import get_context
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any, Protocol
 from uuid import uuid4
 
 import torch
 from rich.console import Console
 
-from vision_attn.data.folder import Files
+from vision_attn.data.folder import Unread
 from vision_attn.data.module import ImageData
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
@@ -240,7 +242,14 @@ def _shared(source: Source, store: Store) -> Iterator[Images]:
         UserError: both are full.
     """
     parts = {n: getattr(source, n) for n in ("train_images", "test_images")}
-    parts = {n: x for n, x in parts.items() if not isinstance(x, Files)}
+    try:
+        ForkingPickler.dumps([x for x in parts.values() if isinstance(x, Unread)])
+    except (AttributeError, TypeError, PicklingError) as e:
+        raise UserError(
+            f"the images of {source.label} are not in memory and cannot be sent to other processes:"
+            f" {e}; raise memory_mb"
+        ) from e
+    parts = {n: x for n, x in parts.items() if not isinstance(x, Unread)}
     files: dict[str, tuple[Path, tuple[int, ...]]] = {}
     claims: list[Claim | None] = []
     try:

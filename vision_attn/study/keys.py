@@ -11,7 +11,7 @@ __all__ = ["LATER_OPTIONS", "key_of", "key_start"]
 FORMAT = 1
 """Raised whenever the same configuration would give other numbers; part of every cell's key."""
 
-LATER_OPTIONS = {"control": "none", "optim.ema": None}
+LATER_OPTIONS = {"control": "none", "optim.ema": None, "augment.transforms": None}
 """Options added after the first results, each with the value that changes nothing. That value is
 left out of keys, so that earlier results keep theirs."""
 

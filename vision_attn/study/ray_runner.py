@@ -1,6 +1,5 @@
 """Cells as tasks of Ray, on this machine or on a cluster (extra `ray`)."""
 
-import socket
 import tempfile
 import time
 import warnings
@@ -12,10 +11,11 @@ from typing import Any
 
 import torch
 
-from vision_attn.data.folder import Files
+from vision_attn.data.folder import Unread
 from vision_attn.data.sources import Source
 from vision_attn.errors import UserError
 from vision_attn.study.execute import Runner, Start
+from vision_attn.study.ray_cluster import cluster
 from vision_attn.study.store import Store
 from vision_attn.study.workers import Job, set_up, work
 
@@ -51,41 +51,10 @@ def on_ray(
 
     @contextmanager
     def start(source: Source, store: Store, jobs: int) -> Iterator[Runner]:
-        try:
-            import ray
-        except ImportError as e:
-            raise UserError("runner ray needs Ray; pip install 'vision_attn[ray]'") from e
-        _check_address(address)
-        own = not ray.is_initialized()
-        if own:
-            try:
-                ray.init(
-                    address=address,
-                    num_cpus=workers * threads if workers and address is None else None,
-                    log_to_driver=False,
-                    include_dashboard=False,
-                )
-            except (ConnectionError, ValueError, RuntimeError) as e:
-                first = str(e).splitlines()[0]
-                raise UserError(f"ray.address {address}: {first}; begin with `ray start`") from e
-        try:
+        with cluster(threads, workers=workers, address=address, gpus_per_cell=gpus_per_cell) as ray:
             yield _Tasks(ray, source, threads, gpus_per_cell, workers)
-        finally:
-            if own:
-                ray.shutdown()
 
     return start
-
-
-def _check_address(address: str | None) -> None:
-    """Ray itself tries a wrong address for minutes."""
-    host, _, port = (address or "").rpartition(":")
-    if not host or "/" in host or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError as e:
-        raise UserError(f"ray.address {address}: {e}; start a cluster with `ray start`") from e
 
 
 class _Tasks:
@@ -146,7 +115,7 @@ class _Tasks:
 def _arrays(source: Source) -> Source:
     """With numpy arrays, which Ray's processes map and do not copy."""
     parts = {n: getattr(source, n) for n in IMAGES}
-    return replace(source, **{n: x.numpy() for n, x in parts.items() if not isinstance(x, Files)})
+    return replace(source, **{n: x.numpy() for n, x in parts.items() if not isinstance(x, Unread)})
 
 
 def _task(
@@ -158,7 +127,7 @@ def _task(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable")  # nobody writes into them
         tensors: dict[str, Any] = {
-            n: torch.from_numpy(x) for n, x in parts.items() if not isinstance(x, Files)
+            n: torch.from_numpy(x) for n, x in parts.items() if not isinstance(x, Unread)
         }
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -31,8 +31,9 @@ def identity(plan: "Plan") -> dict[str, Any]:
     fixed = {k: v for k, v in asdict(study).items() if k not in CHANGEABLE}
     if not study.tune:
         del fixed["tune"], fixed["tuning"]
-    elif study.tuning.sampler == "halton":  # as all were before there was another
-        del fixed["tuning"]["sampler"]
+    for augment in fixed.get("tuning", {}).get("augment", ()):
+        if augment["transforms"] is None:  # an option that earlier studies do not have
+            del augment["transforms"]
     fixed["data"] = {
         "name": source.name,
         "label": source.label,
@@ -58,6 +59,8 @@ def _flat(tree: dict[str, Any], above: str = "") -> dict[str, Any]:
 def refuse_other(root: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise UserError where `stored`, from the directory `root`, is another study than `wanted`."""
     old, new = _flat(stored["identity"]), _flat(wanted["identity"])
+    if "tuning.lr" in old:
+        old.setdefault("tuning.sampler", "halton")  # the only one that there was
     for key in sorted({*old, *new}, key=lambda k: (k == "data.fingerprint", k)):
         if key.split(".")[0] in CHANGEABLE:  # directories of an earlier version have these too
             continue

@@ -31,9 +31,9 @@ Group = tuple[str, int | None, int, str]
 
 
 def settings(study: Study) -> list[tuple[OptimConfig, AugmentConfig]]:
-    """Tries of every model: the study's own settings, then points of a Halton sequence.
+    """Tries that all models share: the study's own settings, then points of a Halton sequence.
 
-    With the sampler tpe there are half as many, and `_Search` proposes the others.
+    With the sampler tpe they are half of the tries, and `_Search` proposes the others.
 
     So on the validation images the winner is never behind the settings without tuning.
     """
@@ -62,7 +62,7 @@ class _Search:
     finds its tries in the store.
     """
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, seed: int = 0) -> None:
         import optuna
         from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 
@@ -73,7 +73,7 @@ class _Search:
             name: FloatDistribution(low, high, log=True) for name, (low, high) in self.spans.items()
         }
         self.ranges["augment"] = IntDistribution(0, len(_augments(study)) - 1)
-        sampler = optuna.samplers.TPESampler(n_startup_trials=1, seed=0)
+        sampler = optuna.samplers.TPESampler(n_startup_trials=1, seed=seed)
         self.search = optuna.create_study(direction="maximize", sampler=sampler)
 
     def tell(self, config: RunConfig, result: Result | None) -> None:
