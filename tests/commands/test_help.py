@@ -122,7 +122,7 @@ def test_help_names_options_that_there_are(
 
 def test_names_known_without_torch_are_all_there_are() -> None:
     assert sorted(MODELS) == sorted(known_models())
-    assert set(NAMES) == {"digits", "folder", "npz", *_TORCHVISION}
+    assert set(NAMES) == {"digits", "relational", "folder", "npz", *_TORCHVISION}
 
 
 def test_budget_shows_what_a_cost_depends_on() -> None:

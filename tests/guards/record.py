@@ -31,6 +31,8 @@ from vision_attn.training.run import RunConfig, run
 
 RECORDED = Path(__file__).with_name("recorded.json")
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+SHAPES = {"relational": (18, 4, 200_000, 5_000)}
+"""Pixels a side, classes, training and test images."""
 SCENES = {"Segmenter": Segmenter, "Detector": Detector}
 
 PATCHES = {"patch_size": 2, "embed_dim": 24, "depth": 2, "num_heads": 3}
@@ -52,14 +54,15 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def cifar() -> Source:
-    """Labels and shapes of CIFAR-10, all images black: no download, no memory."""
-    labels = np.arange(50_000) % 10
-    black = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
-    names = tuple("abcdefghij")
+def blank(name: str) -> Source:
+    """Labels and shapes of a data set, CIFAR-10's if it has none: all black, no memory needed."""
+    side, classes, train, test = SHAPES.get(name, (32, 10, 50_000, 10_000))
+    labels = np.arange(train) % classes
+    black = torch.zeros(1, 3, side, side, dtype=torch.uint8)
     return Source(
-        "cifar10", names, True, black.expand(50_000, -1, -1, -1), labels,
-        black.expand(10_000, -1, -1, -1), labels[:10_000], "black",
+        "cifar10" if name not in SHAPES else name, tuple("abcdefghij"[:classes]), True,
+        black.expand(train, -1, -1, -1), labels,
+        black.expand(test, -1, -1, -1), labels[:test], "black",
     )  # fmt: skip
 
 
@@ -83,12 +86,13 @@ def _configured(config: Path) -> Iterator[tuple[str, nn.Module]]:
         yield cls.__name__, cls(**args).model
         return
     if "trainer" in content:  # of fit
-        model, source = content["model"], cifar()
+        model, source = content["model"], blank("cifar10")
         built = [(model["name"], model["name"], model["args"])]
     else:
         root = ["--data.root", "."] if content.get("data", {}).get("name") == "folder" else []
         _, study = study_of("compare", "", ["--config", str(config), *root])
-        source = load(DataConfig()) if study.data.name == "digits" else cifar()
+        name = study.data.dataset
+        source = load(DataConfig()) if name == "digits" else blank(name)
         arms = plan(study, source).arms.items()
         built = [(label, arm.arch, arm.args) for label, arm in arms]
     for label, arch, args in built:

@@ -1,5 +1,7 @@
 """The small CNN: its layers one after another, its maps, what it refuses."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -53,6 +55,25 @@ def test_pools_halve_as_strides_do_and_cost_the_same() -> None:
     assert_close(pool.stages[1][0](x), first)
     with pytest.raises(UserError, match="pool='mean' is not known; choose one of stride, max"):
         SmallCNN(pool="mean")  # type: ignore[arg-type]
+
+
+def test_squeeze_and_excitation_tells_every_pixel_what_is_elsewhere() -> None:
+    x = torch.randn(1, 1, 40, 40)
+    far = x.clone()
+    far[..., -1, -1] += 3
+
+    def corner(**given: Any) -> Tensor:
+        torch.manual_seed(0)
+        cnn = SmallCNN(40, 1, 0, widths=(5, 7), global_pool="", **given).eval()
+        return (cnn(x) - cnn(far))[..., 0, 0]
+
+    assert corner().abs().max() == 0
+    assert corner(attn_layer="se").abs().max() > 0
+
+
+def test_another_layer_is_refused() -> None:
+    with pytest.raises(UserError, match="attn_layer='cbam' is not known; choose se, or None"):
+        SmallCNN(attn_layer="cbam")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("stages", [1, 3, 6])

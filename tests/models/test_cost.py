@@ -87,6 +87,15 @@ def test_closed_form_is_the_measured_cost(
     assert cnn_cost(widths, depth, C, CLASSES, img) == cost(cnn, C, img)
 
 
+def test_closed_form_knows_squeeze_and_excitation() -> None:
+    given: dict[str, Any] = {"attn_layer": "se"}
+    cnn = SmallCNN((5, 9), C, CLASSES, widths=(3, 130, 200), **given)
+    assert cnn_cost((3, 130, 200), 2, C, CLASSES, (5, 9), **given) == cost(cnn, C, (5, 9))
+    target = Cost(30_000, 10**6)
+    widths = match_cnn(target, "params", in_chans=1, num_classes=3, img_size=(18, 18), **given)
+    assert abs(cnn_cost(widths, 2, 1, 3, (18, 18), **given).params / 30_000 - 1) <= 0.02
+
+
 def test_off_is_relative_to_the_target_in_both_directions() -> None:
     assert_close(Cost(90, 260).off(Cost(100, 200)), (0.1, 0.3))
 

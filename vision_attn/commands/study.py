@@ -204,6 +204,12 @@ def plot(about: str, args: Sequence[str]) -> int:
         "models": given.models,
         "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
     }
+    from vision_attn.report.phase import phase, shares, write_phase
+
+    if out is not None and len(roots) > 1 and shares(roots):
+        write_phase(phase(roots), out, figures["kinds"], figures["looks"])
+        plain_console().print(f"phase diagram: {out} (phase, phase_accuracy, boundary.csv)")
+        return 0
     write_report(plain_console(), roots, out or roots[0], **figures)
     return 0
 

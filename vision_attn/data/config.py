@@ -12,7 +12,10 @@ __all__ = ["NAMES", "AugmentConfig", "Control", "DataConfig", "check_recipe"]
 
 Control = Literal["none", "permuted", "shuffled"]
 
-NAMES = ("digits", "cifar10", "cifar100", "mnist", "fashion_mnist", "svhn", "folder", "npz")
+NAMES = (
+    "digits", "relational", "cifar10", "cifar100", "mnist", "fashion_mnist", "svhn",
+    "folder", "npz",
+)  # fmt: skip
 
 IMAGE_MB = 1024
 """Most memory that one image may take, in MiB: several are decoded at once."""
@@ -106,9 +109,9 @@ class DataConfig:
     """Which images.
 
     Args:
-        name: digits, cifar10, cifar100, mnist, fashion_mnist, svhn, folder, npz, hf:NAME of
-            Hugging Face, torchvision:NAME, or the path of a class of yours; null is npz for such a
-            root, folder for another, else digits.
+        name: digits, relational, cifar10, cifar100, mnist, fashion_mnist, svhn, folder, npz,
+            hf:NAME of Hugging Face, torchvision:NAME, or the path of a class of yours; null is npz
+            for such a root, folder for another, else digits.
         root: your images, DIR/<class>/* or DIR/train/<class>/* and DIR/test/<class>/*; FILE.npz
             with x_train, y_train, x_test, y_test (or train_images, ...); for hf: a folder of
             parquet files; of other names, where downloads are kept.
@@ -119,6 +122,8 @@ class DataConfig:
         test_fraction: share of the images that become the test set, by a hash of their content;
             for a folder without test/, and other data without test images.
         memory_mb: a folder that needs more than this as uint8 is streamed from disk.
+        relation: of relational images, the share with a second object, where only a cue elsewhere
+            in the image tells which of the two is asked for; null is all of them.
     """
 
     name: str | None = None
@@ -128,6 +133,7 @@ class DataConfig:
     val_fraction: float = 0.1
     test_fraction: float = 0.2
     memory_mb: int = 4096
+    relation: float | None = None
 
     @property
     def dataset(self) -> str:
@@ -157,11 +163,18 @@ class DataConfig:
                 f"data.name {self.name!r} is not known; {near(self.name, NAMES)} (others are"
                 " hf:NAME, torchvision:NAME or package.module.Class)"
             )
-        if dataset == "digits" and self.root is not None:
+        if dataset in ("digits", "relational") and self.root is not None:
+            origin = "digits come with scikit-learn"
+            if dataset == "relational":
+                origin = "relational images are made, not read"
             raise UserError(
-                f"data.root is {self.root}, but digits come with scikit-learn; add"
+                f"data.root is {self.root}, but {origin}; add"
                 " --data.name folder for your own images, or take it out"
             )
+        if self.relation is not None and dataset != "relational":
+            raise UserError(f"data.relation is for relational images; data.name is {dataset}")
+        if self.relation is not None and not 0 <= self.relation <= 1:
+            raise UserError(f"data.relation {self.relation} is not between 0 and 1")
         if dataset in ("folder", "npz") and not self.root:
             what = "folder of your images" if dataset == "folder" else "file of your arrays"
             raise UserError(f"data.name {dataset} needs data.root, the {what}")

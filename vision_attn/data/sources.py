@@ -18,6 +18,7 @@ from vision_attn.data.arrays import of_arrays, of_items, read_npz
 from vision_attn.data.config import NAMES, DataConfig
 from vision_attn.data.folder import Files, read_folder
 from vision_attn.data.libraries import read_class, read_hub
+from vision_attn.data.relational import relational_parts
 from vision_attn.errors import UserError, printable
 from vision_attn.texts import one_line
 
@@ -156,6 +157,10 @@ def load(config: DataConfig) -> Source:
     name, label = config.dataset, config.label
     if name == "digits":
         parts = _digits()
+    elif name == "relational":
+        share = 1.0 if config.relation is None else config.relation
+        parts = relational_parts(share)
+        label = label or f"relational, p = {share:g}"
     elif name == "folder":
         root = Path(str(config.root))
         parts = read_folder(root, config.size, config.memory_mb, config.test_fraction)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from timm.layers import to_2tuple
+from timm.layers import SqueezeExcite, to_2tuple
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
@@ -39,6 +39,8 @@ class SmallCNN(ImageClassifier):
         depth: convolutions in each stage.
         pool: what halves the map: `stride`, of a stage's first convolution; `max`, the largest of
             3 x 3 at every second pixel before it, as in `PooledConvStem`. Both cost the same.
+        attn_layer: `se`, a squeeze-and-excitation after each stage (Hu et al. 2018): channels are
+            weighted by the mean of the whole map, so that every pixel is told what is elsewhere.
         drop_rate: dropout before the head.
         global_pool: `avg`, the mean of the map; empty, the map itself, with `num_classes=0`.
     """
@@ -57,6 +59,7 @@ class SmallCNN(ImageClassifier):
         widths: Sequence[int] = (24, 48, 96),
         depth: int = 2,
         pool: Literal["stride", "max"] = "stride",
+        attn_layer: Literal["se"] | None = None,
         drop_rate: float = 0.0,
         global_pool: Literal["avg", ""] = "avg",
     ) -> None:
@@ -72,6 +75,8 @@ class SmallCNN(ImageClassifier):
         check_real(0, 1, open="high", drop_rate=drop_rate)
         if pool not in ("stride", "max"):
             raise UserError(f"pool={pool!r} is not known; choose one of stride, max")
+        if attn_layer not in (None, "se"):
+            raise UserError(f"attn_layer={attn_layer!r} is not known; choose se, or None")
         self.check_head(num_classes, global_pool)
         weights = (9 * a * b for a, b in pairwise((in_chans, *widths)))
         check_memory(
@@ -94,6 +99,8 @@ class SmallCNN(ImageClassifier):
                     nn.ReLU(inplace=True),
                 ]
                 chans = width
+            if attn_layer:
+                layers.append(SqueezeExcite(width))
             stages.append(nn.Sequential(*layers))
         self.img_size, self.in_chans, self.pool_size = sizes[0], in_chans, sizes[-1]
         self.num_classes, self.num_features, self.global_pool = num_classes, chans, global_pool

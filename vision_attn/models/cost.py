@@ -6,11 +6,13 @@ mathematical path: 4 * N^2 * D a layer for scores and sum, beside the projection
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
+from timm.layers.helpers import make_divisible
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -81,7 +83,12 @@ def activation_bytes(model: nn.Module, in_chans: int, img_size: tuple[int, int])
 
 
 def cnn_cost(
-    widths: tuple[int, ...], depth: int, in_chans: int, num_classes: int, img_size: tuple[int, int]
+    widths: tuple[int, ...],
+    depth: int,
+    in_chans: int,
+    num_classes: int,
+    img_size: tuple[int, int],
+    attn_layer: str | None = None,
 ) -> Cost:
     """What `SmallCNN` costs, in closed form, so that thousands of widths can be tried."""
     params = flops = 0
@@ -91,6 +98,10 @@ def cnn_cost(
             params += 9 * chans * width + 2 * width
             flops += 2 * 9 * chans * width * h * w
             chans = width
+        if attn_layer == "se":
+            squeezed = make_divisible(width / 16, 8, round_limit=0.0)
+            params += 2 * width * squeezed + squeezed + width
+            flops += 2 * 2 * width * squeezed
     return Cost(params + (chans + 1) * num_classes, flops + 2 * chans * num_classes)
 
 
@@ -102,6 +113,7 @@ def match_cnn(
     num_classes: int,
     img_size: tuple[int, int],
     depth: int = 2,
+    attn_layer: str | None = None,
 ) -> tuple[int, ...]:
     """Widths of a `SmallCNN` that costs what `target` costs, within `TOLERANCE`.
 
@@ -114,11 +126,15 @@ def match_cnn(
     """
     check_choice(TOLERANCE, match=match)
     limits = TOLERANCE[match]
+    price = partial(
+        cnn_cost, depth=depth, in_chans=in_chans, num_classes=num_classes, img_size=img_size,
+        attn_layer=attn_layer,
+    )  # fmt: skip
     best: tuple[float, tuple[int, ...], Cost] | None = None
     ratios = sorted((1 + 0.05 * i for i in range(61)), key=lambda r: abs(r - 2))
     for stages, ratio in itertools.product((3, 4, 5), ratios):
-        for widths in _around(target, match, ratio, in_chans, num_classes, img_size, stages, depth):
-            got = cnn_cost(widths, depth, in_chans, num_classes, img_size)
+        for widths in _around(target, match, ratio, stages, price):
+            got = price(widths)
             miss = max(o / limit for o, limit in zip(got.off(target), limits, strict=True))
             if best is None or miss < best[0]:
                 best = miss, widths, got
@@ -136,11 +152,8 @@ def _around(
     target: Cost,
     match: str,
     ratio: float,
-    in_chans: int,
-    num_classes: int,
-    img_size: tuple[int, int],
     stages: int,
-    depth: int,
+    price: Callable[[tuple[int, ...]], Cost],
 ) -> Iterator[tuple[int, ...]]:
     """Whole widths next to the real ones that meet the target at this ratio of stages."""
     axis = "flops" if match == "flops" else "params"
@@ -151,7 +164,7 @@ def _around(
     low, high = 0.5, 4096.0
     for _ in range(40):
         middle = (low + high) / 2
-        got = cnn_cost(whole(middle), depth, in_chans, num_classes, img_size)
+        got = price(whole(middle))
         low, high = (middle, high) if getattr(got, axis) < getattr(target, axis) else (low, middle)
     near = {whole(low), whole(high)}
     for widths in sorted(near):

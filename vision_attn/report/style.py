@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from vision_attn.errors import UserError
 
-__all__ = ["KINDS", "options", "render", "style"]
+__all__ = ["KINDS", "check_kinds", "options", "render", "style"]
 
 _SIZE = (5.4, 4.2)
 
@@ -42,6 +42,13 @@ _STYLE: dict[Any, Any] = {
 
 KINDS = ("svg", "png", "pdf")
 _METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+def check_kinds(kinds: Sequence[str]) -> None:
+    """UserError for a kind of file that is not in `KINDS`."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UserError(f"format {kind!r} is not known; choose from {', '.join(KINDS)}")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from vision_attn.files import write_bytes, write_text, writing
 from vision_attn.report.analysis import Analysis, analyse
 from vision_attn.report.figures import figures, only
 from vision_attn.report.page import MARK, page
-from vision_attn.report.style import KINDS, render, style
+from vision_attn.report.style import check_kinds, render, style
 from vision_attn.report.tables import latex, markdown
 from vision_attn.study.join import join
 from vision_attn.study.results import StoredStudy
@@ -50,9 +50,7 @@ def report(
         raise UserError("no directory is given; give the --out of a compare")
     if out is None and len(roots) > 1:
         raise UserError(f"{len(roots)} directories are joined; say with --out where to")
-    for kind in kinds:
-        if kind not in KINDS:
-            raise UserError(f"format {kind!r} is not known; choose from {', '.join(KINDS)}")
+    check_kinds(kinds)
     own = out is None or (len(roots) == 1 and out.resolve() == roots[0].resolve())
     place = roots[0] if out is None else out
     if not own:

@@ -9,6 +9,7 @@ from typing import Any
 from vision_attn.data.sources import Source
 from vision_attn.data.subsets import Subset, subset
 from vision_attn.errors import UserError
+from vision_attn.models.cnn import SmallCNN
 from vision_attn.models.cost import Cost, cost, match_cnn
 from vision_attn.models.registry import attends, create_model
 from vision_attn.study.config import Protocol, Study
@@ -190,13 +191,16 @@ def _matched_cnn(study: Study, label: str, source: Source) -> dict[str, Any]:
         )
     assert study.match != "none"
     given = study.args or {}
-    depth = given.get(label, {}).get("depth", 2)
+    own = given.get(label, {})
+    depth = own.get("depth", 2)
     if not isinstance(depth, int) or not 1 <= depth <= MOST_LAYERS:
         raise UserError(f"args.{label}.depth is {depth}; wanted 1 to {MOST_LAYERS} layers a stage")
+    shape = {k: own[k] for k in ("depth", "attn_layer") if k in own}
+    SmallCNN(widths=(8,), **shape)  # says what is wrong with them
     widths = match_cnn(
         _cost(arch, given.get(target, {}), source),
         study.match,
-        depth=depth,
+        **shape,
         in_chans=source.in_chans,
         num_classes=len(source.classes),
         img_size=source.img_size,
