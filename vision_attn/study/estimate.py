@@ -117,10 +117,12 @@ def _measure(cell: Cell, source: Source) -> tuple[float, int]:
         args=config.args,
     )
     kept = activation_bytes(model, source.in_chans, source.img_size)
-    model.to(device)
+    layout = torch.channels_last if config.optim.channels_last else torch.contiguous_format
+    model.to(device).to(memory_format=layout)
     most = min(config.batch_size, int(config.size or config.batch_size))
     n = max(min(int(STEP_FLOPS / ((1 + BACKWARD) * max(cell.arm.cost.flops, 1))), most), 2)
     x = torch.zeros(n, source.in_chans, *source.img_size, device=device)
+    x = x.contiguous(memory_format=layout)
     y = torch.arange(n, device=device) % classes
     kind = {"bf16": torch.bfloat16, "16": torch.float16}.get(config.precision.split("-")[0])
     optimizer = torch.optim.AdamW(model.parameters())
