@@ -1,12 +1,12 @@
 """Names that a user types, and what is near to a mistyped one; nothing heavy is imported."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Literal
 
 from vision_attn.errors import UserError
 
-__all__ = ["ARGUMENTS", "MODELS", "SHAPE", "Match", "check_model", "near"]
+__all__ = ["ARGUMENTS", "MODELS", "SHAPE", "Match", "check_model", "has_attention", "near"]
 
 MODELS = (
     "vit", "cnn", "pixel_vit", "conv_stem_vit", "conv_init_vit", "local_vit", "linear",
@@ -35,6 +35,13 @@ ARGUMENTS = {
 """Other arguments of each model, whose classes import torch; a test compares them."""
 
 Match = Literal["params", "flops", "both", "none"]
+
+
+def has_attention(arch: str, args: Mapping[str, Any] | None = None) -> bool | None:
+    """Whether a model with these arguments has attention; None where its name does not tell."""
+    if (args or {}).get("mixer", "attention") != "attention":
+        return False
+    return arch not in ("cnn", "linear") if arch in MODELS else None
 
 
 def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:

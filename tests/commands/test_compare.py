@@ -1,7 +1,9 @@
 """`vision_attn.compare`: the same results as the command, in one call of Python."""
 
 import multiprocessing
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -95,6 +97,15 @@ def test_a_script_without_a_guard_is_told_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(UserError, match="__main__"):
         vision_attn.compare(**OPTIONS)
+
+
+def test_a_script_on_stdin_is_told_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = ModuleType("__main__")
+    script.__file__ = "<stdin>"
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    with pytest.raises(UserError, match="the script <stdin> is no file, and processes that run"):
+        vision_attn.compare(**OPTIONS, out=here / "out")
+    assert not (here / "out").exists()
 
 
 def test_all_runs_fail(here: Path, ran: list[int]) -> None:

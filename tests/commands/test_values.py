@@ -48,17 +48,19 @@ PART = """
 models: [vit, cnn, big=vit, cnn_b=cnn]
 args: {vit: {depth: 2}, big: {depth: 3}}
 match_to: {cnn: vit, cnn_b: big}
+augment_of: {big: {mixup: 0.8}, cnn: {pad: 1}}
 """
 
 
 @pytest.mark.parametrize(
-    ("argv", "models", "args", "match_to"),
+    ("argv", "models", "args", "match_to", "augment_of"),
     [
-        ("", ["vit", "cnn", "big=vit", "cnn_b=cnn"], {"vit": 2, "big": 3}, ["cnn", "cnn_b"]),
-        ("--models vit,cnn", ["vit", "cnn"], {"vit": 2}, ["cnn"]),
-        ("--models=cnn_b,big", ["cnn_b=cnn", "big=vit"], {"vit": 2, "big": 3}, ["cnn_b"]),
-        ("--models new=vit --args.new.depth 4", ["new=vit"], {"vit": 2, "new": 4}, []),
-        ("--models vit,cnn --args.big.depth 4", ["vit", "cnn"], {"vit": 2}, ["cnn"]),
+        ("", ["vit", "cnn", "big=vit", "cnn_b=cnn"], {"vit": 2, "big": 3}, ["cnn", "cnn_b"],
+         ["big", "cnn"]),
+        ("--models vit,cnn", ["vit", "cnn"], {"vit": 2}, ["cnn"], ["cnn"]),
+        ("--models=cnn_b,big", ["cnn_b=cnn", "big=vit"], {"vit": 2, "big": 3}, ["cnn_b"], ["big"]),
+        ("--models new=vit --args.new.depth 4", ["new=vit"], {"vit": 2, "new": 4}, [], []),
+        ("--models vit,cnn --args.big.depth 4", ["vit", "cnn"], {"vit": 2}, ["cnn"], ["cnn"]),
     ],
 )  # fmt: skip
 def test_models_on_the_line_pick_from_the_file(
@@ -68,12 +70,14 @@ def test_models_on_the_line_pick_from_the_file(
     models: list[str],
     args: dict[str, int],
     match_to: list[str],
+    augment_of: list[str],
 ) -> None:
     Path("some.yaml").write_text(PART)
     got = printed(f"compare --config some.yaml {argv}", capsys)
     assert got["models"] == models
     assert {name: of["depth"] for name, of in got["args"].items()} == args
     assert list(got["match_to"]) == match_to
+    assert list(got["augment_of"]) == augment_of
 
 
 @pytest.mark.parametrize("command", ["compare", "budget", "fit", "test"])

@@ -85,20 +85,26 @@ def _configured(config: Path) -> Iterator[tuple[str, nn.Module]]:
         torch.manual_seed(0)
         yield cls.__name__, cls(**args).model
         return
-    root = ["--data.root", "."] if content.get("data", {}).get("name") == "folder" else []
-    _, study = study_of("compare", "", ["--config", str(config), *root])
-    name = study.data.dataset
-    source = load(DataConfig()) if name == "digits" else blank(name)
-    for label, arm in plan(study, source).arms.items():
+    if "trainer" in content:  # of fit
+        model, source = content["model"], blank("cifar10")
+        built = [(model["name"], model["name"], model["args"])]
+    else:
+        root = ["--data.root", "."] if content.get("data", {}).get("name") == "folder" else []
+        _, study = study_of("compare", "", ["--config", str(config), *root])
+        name = study.data.dataset
+        source = load(DataConfig()) if name == "digits" else blank(name)
+        arms = plan(study, source).arms.items()
+        built = [(label, arm.arch, arm.args) for label, arm in arms]
+    for label, arch, args in built:
         torch.manual_seed(0)
         yield (
             label,
             create_model(
-                arm.arch,
+                arch,
                 img_size=source.img_size,
                 in_chans=source.in_chans,
                 num_classes=len(source.classes),
-                args=arm.args,
+                args=args,
             ),
         )
 

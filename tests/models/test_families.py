@@ -1,8 +1,9 @@
-"""What is attention: by class for models of this package, by their modules for those of timm."""
+"""What is attention: by name for models of this package, by their modules for others."""
 
 import pytest
 
-from vision_attn.models.registry import attends, known_models
+from vision_attn.models.registry import _attends, attends, known_models
+from vision_attn.names import has_attention
 
 
 def test_models_of_this_package() -> None:
@@ -23,6 +24,13 @@ def test_models_of_this_package() -> None:
 )  # fmt: skip
 def test_models_of_timm(name: str, has: bool) -> None:
     assert attends(f"timm:{name}") is has
+
+
+def test_the_names_of_ours_say_what_the_models_hold() -> None:
+    for name in known_models():
+        assert has_attention(name) is _attends(name)
+    assert has_attention("vit", {"mixer": "conv"}) is False
+    assert has_attention("timm:resnet18") is None
 
 
 def test_a_name_that_is_not_registered_attends_to_nothing() -> None:

@@ -56,6 +56,20 @@ def test_a_vit_without_attention_is_not_the_attention_of_a_pair() -> None:
     assert choose_pair(["a", "b"], archs, {}) == ("a", "b")
 
 
+def test_the_other_of_a_pair_is_of_another_kind_than_a_named_reference() -> None:
+    archs = {"a": "vit", "b": "vit", "c": "vit", "cnn": "cnn"}
+    args: dict[str, dict[str, Any]] = {
+        "a": {"depth": 3},
+        "b": {"depth": 5, "stem": "pooled"},
+        "c": {"depth": 5, "stem": "pooled", "mixer": "none"},
+    }
+    assert choose_pair([*archs], archs, args, "c") == ("c", "b")
+    assert choose_pair([*archs], archs, args, "cnn") == ("cnn", "a")
+    assert choose_pair([*archs], archs, args, "b") == ("b", "cnn")
+    assert choose_pair(["a", "b"], archs, args, "b") == ("b", "a")
+    assert choose_pair(["b"], archs, args, "b") is None
+
+
 def test_settings_stand_in_order_and_have_words() -> None:
     rows = pairs(20, [0.5], [0.25], protocol="epochs") + pairs(20, [0.1], [0.1], control="shuffled")
     made = analysed(rows)

@@ -69,5 +69,15 @@ def test_slips_name_what_there_is(loaded: LoadedStudy) -> None:
         load_study()
 
 
+def test_another_reference() -> None:
+    root = Path(__file__).parents[2] / "docs" / "results" / "cifar10_attention"
+    study = load_study(root, reference="pooled_none")
+    assert study.analysis.pair == ("pooled_none", "pooled_attention")  # most arguments in common
+    assert set(study.pairs["reference"]) == set(study.multiplier["reference"]) == {"pooled_none"}
+    assert "pooled_none" in study.answers[0].answer
+    with pytest.raises(UserError, match=r"reference 'pool' is no model .* cnn, .*, pooled_none"):
+        load_study(root, reference="pool")
+
+
 def test_it_is_public() -> None:
     assert "load_study" in vision_attn.__all__

@@ -81,7 +81,7 @@ def test_verdict_in_chromium_has_the_numbers(full: Path, browser: Any) -> None:
     assert [line.split("?")[0] for line in said[:3]] == [
         "Who is better", "Who overfits more", "Does the difference shrink",
     ]  # fmt: skip
-    assert said[3] == "digits, equal updates, 3 draws, 95 % intervals"
+    assert said[3] == "vit against cnn, digits, equal updates, 3 draws, 95 % intervals"
 
 
 def test_points_say_their_values(full: Path, browser: Any) -> None:

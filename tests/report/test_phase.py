@@ -9,6 +9,7 @@ import pytest
 from made_study import row, stored, study
 from numpy.testing import assert_allclose
 
+from vision_attn.cli import main
 from vision_attn.errors import UserError
 from vision_attn.report.phase import blocks, boundaries, phase, shares, write_phase
 
@@ -106,6 +107,14 @@ def test_files(tmp_path: Path) -> None:
     assert len(pd.read_csv(out / "phase.csv")) == 2 * 2 * 2 * len(SIZES)
     with pytest.raises(UserError, match="exists and is no phase diagram"):
         write_phase(found, tmp_path / "runs")
+
+
+def test_a_phase_diagram_has_no_reference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    roots = [str(root) for root in made(tmp_path / "runs", (0.0, 1.0))]
+    assert main(["plot", *roots, "--out", str(tmp_path / "out"), "--reference", "cnn"]) == 2
+    assert "reference is not for a phase diagram" in capsys.readouterr().err
 
 
 def test_words(tmp_path: Path) -> None:

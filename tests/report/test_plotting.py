@@ -41,6 +41,7 @@ def test_a_label_looks_like_the_model_that_it_stands_for() -> None:
     assert [warm(look[m].colour) for m in archs] == [True, False, True, False]
     plain = looks(archs, archs, {"a": {"mixer": "none"}, "c": {}})
     assert [warm(plain[m].colour) for m in archs] == [False, False, True, False]
+    assert not warm(looks(["vit"], {}, {"vit": {"mixer": "conv"}})["vit"].colour)
 
 
 def test_the_table_of_ours_says_what_the_models_say() -> None:

@@ -17,6 +17,7 @@ SIZES = ["250", "500", "1,000", "2,500", "5,000", "10,000"]
 CURVES = {  # and how many parts each has, by the order in which they are drawn
     "accuracy_vs_size": [7, 4, 3, 7, 3, 3],
     "gap_vs_size": [7, 4, 3, 7, 3, 3],
+    "senses_vs_size": [6, 6, 6, 6, 6, 6],
     "error_loglog": [5, 5, 6, 5, 6, 6],
     "multiplier": [1],
     "protocol_split": [11, 11, 11],
@@ -26,6 +27,7 @@ CURVES = {  # and how many parts each has, by the order in which they are drawn
 LABELS = {
     "accuracy_vs_size": [*MODELS, *SIZES, "test accuracy", "equal updates", "equal epochs"],
     "gap_vs_size": [*MODELS, *SIZES, "train minus test accuracy, points", "equal epochs"],
+    "senses_vs_size": [*MODELS, *SIZES, "points behind cnn", "rise from its minimum, nats"],
     "error_loglog": [*MODELS, *SIZES, "test error", "power law, fitted", "its forecast"],
     "multiplier": ["training images of cnn", "vit needs … times the images of cnn"],
     "protocol_split": [*SIZES, "cnn minus vit, points", "undertraining: what equal epochs add"],

@@ -268,11 +268,28 @@ def test_plot_makes_figures_for_a_paper(tmp_path: Path) -> None:
     assert "<svg" in (out / "report.html").read_text()
 
 
+def test_plot_compares_with_the_model_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        row(m, 20, d, 0.1 * i + d / 9) for i, m in enumerate(["cnn", "vit", "x"]) for d in (0, 1)
+    ]
+    root, out = stored(tmp_path / "one", rows), tmp_path / "out"
+    assert main(["plot", str(root), "--out", str(out), "--reference", "x", "--format", "svg"]) == 0
+    assert "In short (vit against x, " in capsys.readouterr().out
+    for table in ("pairs", "multiplier"):
+        assert set(pd.read_csv(out / f"{table}.csv")["reference"]) == {"x"}
+    page = (out / "report.html").read_text()
+    assert "x minus each other model, points" in page
+    assert "vit against x, equal updates" in page
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
         (["--format", "jpg"], "format 'jpg' is not known; choose from svg, png, pdf"),
         (["--models", "cnn,vitt"], "model 'vitt' has no results; did you mean vit?"),
+        (["--reference", "cnnn"], "reference 'cnnn' is no model of these results; choose one of"),
         (["--width", "900"], "width is 900.0; wanted 2 to 30"),
         (["--style", "none.mplstyle"], "style none.mplstyle is no file"),
     ],

@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 from torch.testing import assert_close
 
-from vision_attn.stats.paired import RATIO, changes, differences, paired, protocol_split
+from vision_attn.stats.paired import (
+    RATIO,
+    changes,
+    differences,
+    online_gaps,
+    paired,
+    protocol_split,
+)
 
 T1, T2 = 12.706204736432095, 4.302652729696142
 """Student's t at 97.5 % for 1 and 2 degrees of freedom, from printed tables."""
@@ -185,3 +192,19 @@ def test_changes_of_a_difference_between_two_sizes() -> None:
     assert_close(-got.loc[RATIO, "mean"], want)
     back = changes(paired(table, "cnn"))
     assert_close(back["mean"].tolist(), [-0.075])
+
+
+def test_the_online_run_of_several_is_of_the_most_images() -> None:
+    runs = pd.DataFrame({
+        "model": "a", "protocol": "steps", "control": "none", "seed": 0, "steps": 7,
+        "status": ["ok"] * 5 + ["failed"],
+        "draw": [0, 0, 0, 1, 1, 1],
+        "size": [5, 70, 90, 5, 6, 70],
+        "epochs": [3.0, 1.0, 0.5, 3.0, 2.0, None],
+        "test_acc": [0.25, 0.5, 0.75, 0.25, 0.375, None],
+    })  # fmt: skip
+    told = online_gaps(runs)
+    assert told.loc[0, ["online_size", "online_acc", "online_gap"]].tolist() == [90, 0.75, 0.5]
+    assert told.loc[1:, "online_gap"].isna().all()  # the online run of the second draw failed
+    pd.testing.assert_frame_equal(told[[*runs]], runs)
+    assert online_gaps(runs[runs["draw"] == 1]).equals(runs[runs["draw"] == 1])

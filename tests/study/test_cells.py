@@ -233,6 +233,14 @@ def test_epochs_give_small_sizes_few_updates(source: Source) -> None:
             {"tuning": Tuning(augment=[AugmentConfig(transforms=[{"class_path": "Rotation"}])])},
             "augment.transforms: Rotation: .* has no attribute 'Rotation'",
         ),
+        ({"augment_of": {"cnn": AugmentConfig(cutmix=-1)}}, r"augment\.cutmix is -1"),
+        ({"augment_of": {"cnn": AugmentConfig(pad=8)}}, r"augment\.pad is 8, and a crop of"),
+        ({"augment_of": {"vat": AugmentConfig()}}, r"augment_of\.vat is for no model of the study"),
+        ({"augment_of": {"vit": AugmentConfig()}, "tune": 2}, "does not go with augment_of"),
+        (
+            {"augment_of": {"vit": AugmentConfig(flip=True)}, "controls": ["permuted"]},
+            r"permuted does not go with augment\.flip",
+        ),
         ({"augment": AugmentConfig(randaugment="auto")}, r"augment\.randaugment 'auto'"),
         ({"data": DataConfig(val_fraction=1.0)}, r"val_fraction 1\.0 is not between 0 and 1"),
         ({"args": {"vit": VIT | {"patch_size": 3}}}, "patch_size 3 does not divide .*; try 2 or 4"),
@@ -255,8 +263,24 @@ def test_a_plan_does_not_depend_on_the_global_generator(source: Source) -> None:
     assert plan(study(), source) == first
 
 
-def test_odd_batches_are_not_mixed_in_silence() -> None:
-    study = Study(args={"vit": VIT}, sizes=[25], augment=AugmentConfig(mixup=0.8))
+def test_one_model_has_an_augmentation_of_its_own(source: Source) -> None:
+    mixed = AugmentConfig(mixup=0.8)
+    one, other = (
+        {c.arm.label: c for c in plan(study(models=["vit", "mixed=vit"], **more), source).cells}
+        for more in ({}, {"augment_of": {"mixed": mixed}})
+    )
+    assert one["vit"] == other["vit"]
+    assert one["mixed"].config.augment == AugmentConfig()
+    assert other["mixed"].config.augment == mixed
+    assert one["mixed"].key != other["mixed"].key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"augment": AugmentConfig(mixup=0.8)}, {"augment_of": {"vit": AugmentConfig(mixup=0.8)}}],
+)
+def test_odd_batches_are_not_mixed_in_silence(change: dict[str, Any]) -> None:
+    study = Study(args={"vit": VIT}, sizes=[25], **change)
     with pytest.raises(UserError, match="batch of 25 is odd"):
         plan(study, load(DataConfig()))
 

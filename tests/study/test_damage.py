@@ -128,7 +128,7 @@ def named_and_run_again(
     """The ViT's cell counts as missing, its file is named once, the CNN's stays."""
     store = Store(root)
     with caplog.at_level(logging.WARNING):
-        assert [store.done(c) for c in made.cells] == [False, True]
+        assert [bool(store.done(c)) for c in made.cells] == [False, True]
         (again,) = [r.getMessage() for r in caplog.records]
         caplog.clear()
         assert list(read_results(root)["model"]) == ["cnn"]
@@ -227,7 +227,7 @@ def test_case_68_a_log_is_named_and_its_cell_run_again(
     assert list(read(root).training["model"]) == ["cnn"]
     assert f"{file} is damaged" in caplog.text
     caplog.clear()
-    assert [Store(root).done(c) for c in made.cells] == [False, True]
+    assert [bool(Store(root).done(c)) for c in made.cells] == [False, True]
     assert caplog.text.count(f"{file} is damaged") == 1
 
 

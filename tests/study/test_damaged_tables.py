@@ -193,12 +193,15 @@ def test_case_67_reading_writes_nothing(root: Path, made: Plan, reader: str, sta
 
 def test_protocols_of_a_finished_run_are_noted_once(root: Path, made: Plan) -> None:
     both = replace(made.cells[0], protocols=("steps", "epochs"))
-    assert Store(root).done(both)
+    result = Store(root).done(both)
+    assert result is not None
     assert list(read_results(root)["protocol"]) == ["steps", "steps"]
-    Store(root).add_protocols(both)
+    Store(root).add_protocols(both, result)
     assert list(read_results(root)["protocol"]) == ["steps", "epochs", "steps"]
     before = files(root)
-    Store(root).add_protocols(both)
+    again = Store(root).done(both)
+    assert again is not None
+    Store(root).add_protocols(both, again)
     assert files(root) == before
 
 

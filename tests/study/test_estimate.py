@@ -1,6 +1,7 @@
 """An estimate of time and memory before the first run, which changes nothing."""
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -59,6 +60,25 @@ def test_case_fh_1_time_follows_updates_images_processes_and_tries(
     longest = 1000 * 64 * 0.01
     assert longest < seconds(workers=99) < 1.2 * longest
     assert estimate([], source, 2, 1) is None
+
+
+def test_time_that_other_processes_take_is_not_counted(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = cells(source)[0]
+
+    class Slow(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:
+            time.sleep(0.3)  # this process does nothing, as if others had the core
+
+    monkeypatch.setattr(torch.optim, "AdamW", lambda weights: Slow(weights, lr=0.1))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        seconds, _ = module._measure(cell, source)
+    finally:
+        torch.set_num_threads(before)
+    assert 0 < 64 * seconds < 0.2
 
 
 @pytest.mark.parametrize(

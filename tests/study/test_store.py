@@ -63,7 +63,7 @@ def test_a_cell_is_whole(store: Store, made: Plan) -> None:
 
 
 def test_only_ok_is_done(store: Store, made: Plan) -> None:
-    assert [store.done(c) for c in made.cells] == [True, False]
+    assert [bool(store.done(c)) for c in made.cells] == [True, False]
 
 
 def test_a_result_of_other_images_is_run_again(
@@ -94,7 +94,7 @@ def test_a_failed_result_has_no_images_to_differ(
 def test_only_attention_is_run_again_for_its_measures(store: Store, made: Plan) -> None:
     vit, cnn = made.cells
     keep(store, cnn, OK)
-    assert [store.done(c, measure=True) for c in (vit, cnn)] == [False, True]
+    assert [bool(store.done(c, measure=True)) for c in (vit, cnn)] == [False, True]
     keep(store, vit, OK | {"measures": [{"layer": 0, "head": 0, "distance": 1.5}]})
     assert store.done(vit, measure=True)
 

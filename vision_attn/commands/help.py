@@ -92,6 +92,7 @@ COMMON = {
         "--out DIR": "write elsewhere; needed for several DIR",
         "--format svg,png": "of figures: svg, png, pdf",
         "--models cnn,vit": "show these in figures",
+        "--reference cnn": "what the others are compared with",
         "--width INCHES": "of a figure",
         "--font POINTS": "size of letters",
         "--dpi N": "of png",

@@ -82,11 +82,12 @@ def _run_study(study: "Study", given: Any, source: "Source | None", out: Path) -
     made = ready(study, console, source)
     study = made.study
     workers = given.workers or runners.default_workers(study.threads)
-    start = runners.local(workers, study.threads)
     if given.runner == "ray":
         from vision_attn.study.ray_runner import on_ray
 
         start = on_ray(study.threads, workers=given.workers, **vars(given.ray))
+    else:
+        start = runners.local(workers, study.threads)
     run = partial(runners.execute, start=start, console=console, logger=given.logger)
     store.open(made)
     show_costs(console, made.arms.values())

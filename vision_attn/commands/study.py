@@ -104,6 +104,9 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
         if isinstance(given.match_to, dict):
             match_to = {k: v for k, v in given.match_to.items() if k not in others}
             line.append(f"--match_to={flow(match_to)}")
+        if given.augment_of:
+            mine = {k: v for k, v in given.as_dict()["augment_of"].items() if k not in others}
+            line.append(f"--augment_of={flow(mine)}")
     return line if start is None else [*line, f"--args={flow(arguments)}"]
 
 
@@ -182,6 +185,9 @@ def plot(about: str, args: Sequence[str]) -> int:
     parser.add_argument(
         "--models", type=list[str] | None, default=None, help="of the figures: cnn,vit"
     )
+    parser.add_argument(
+        "--reference", type=str | None, default=None, help="model that others are compared with"
+    )
     parser.add_argument("--width", type=float | None, default=None, help="of a figure, in inches")
     parser.add_argument("--font", type=float | None, default=None, help="size of letters, points")
     parser.add_argument("--dpi", type=int | None, default=None, help="of png; 150 by default")
@@ -200,11 +206,17 @@ def plot(about: str, args: Sequence[str]) -> int:
     figures = {
         "kinds": given.format.split(","),
         "models": given.models,
+        "reference": given.reference,
         "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
     }
     from vision_attn.report.phase import phase, shares, write_phase
 
     if out is not None and len(roots) > 1 and shares(roots):
+        if given.reference is not None:
+            raise UserError(
+                "reference is not for a phase diagram, which compares attention with every model"
+                " that has none; leave it out"
+            )
         write_phase(phase(roots), out, figures["kinds"], figures["looks"])
         plain_console().print(f"phase diagram: {out} (phase, phase_accuracy, boundary.csv)")
         return 0

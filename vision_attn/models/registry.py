@@ -1,12 +1,12 @@
 """Image classifiers by name: ours (registered with timm as `vision_attn_*`) and any `timm:NAME`.
 
-Which of them attend is told of ours by the class, of timm's by what they hold.
+Which of them attend is told of ours by the name, of others by what they hold.
 """
 
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 import timm
 import torch
@@ -15,7 +15,7 @@ from torch import nn
 from vision_attn.errors import UserError
 from vision_attn.layers.replace import is_attention
 from vision_attn.models.probe import FAILURES, check_runs
-from vision_attn.models.vit import VisionTransformer
+from vision_attn.names import has_attention
 from vision_attn.ops.checks import (
     arguments_of,
     check_known,
@@ -129,24 +129,21 @@ def _check_args(entry: str, sizes: dict[str, Any], args: dict[str, Any]) -> None
 def attends(arch: str, args: Mapping[str, Any] | None = None) -> bool:
     """Whether a model has attention: `vit`, `cnn`, ... of this package, or `timm:NAME`.
 
-    A model of timm is built once, without memory for its weights, and its modules are looked at.
-    A name that is not registered attends to nothing, nor does a model of another `mixer`.
+    A model of timm is built once, without memory for its weights, and its modules are looked at. A
+    name that is not registered attends to nothing, nor does a model of another `mixer`.
 
     Args:
         args: arguments of the model, as in `create_model`.
     """
-    return (args or {}).get("mixer", "attention") == "attention" and _attends(arch)
+    told = has_attention(arch, args)
+    return _attends(arch) if told is None else told
 
 
 @cache
 def _attends(arch: str) -> bool:
-    ours = not arch.startswith("timm:")
-    name = f"vision_attn_{arch}" if ours else arch.removeprefix("timm:")
+    name = arch.removeprefix("timm:") if arch.startswith("timm:") else f"vision_attn_{arch}"
     if not timm.is_model(name):
         return False
-    model = get_type_hints(timm.model_entrypoint(name)).get("return")
-    if ours and isinstance(model, type) and model is not nn.Module:
-        return issubclass(model, VisionTransformer)
     return any(is_attention(m) for m in _built(name).modules())
 
 

@@ -22,6 +22,7 @@ from vision_attn.report.comparison import (
 )
 from vision_attn.report.looks import attending
 from vision_attn.stats.intervals import interval_table
+from vision_attn.stats.paired import online_gaps
 from vision_attn.stats.power_law import PowerLaw, errors_of, fit_law
 from vision_attn.study.result import RUN
 from vision_attn.study.results import StoredStudy, select, summarise
@@ -39,8 +40,10 @@ class Analysis:
         args: the arguments of each model, where they are stored.
         settings: every protocol and control, the main one first.
         summary: mean and interval of each measure, a row a (model, protocol, control, size).
-        pair: the two models that the study is about, the CNN first; None with one model.
-        comparisons: in each setting the first of the pair with every other model, by its label.
+        pair: the two models that the study is about, the reference first; None with one model.
+        comparisons: in each setting the reference with every other model, by its label.
+        rises: mean rise of the validation loss, a row a (model, size), in the main setting.
+        online: offline minus online test error, likewise; empty where no run saw its images once.
         stopped: a row a (model, size): the weights of the lowest validation loss against the last
             ones of the same runs, in the main setting; empty where they are not stored.
         laws: the power law of each model that has one.
@@ -56,6 +59,8 @@ class Analysis:
     summary: pd.DataFrame
     pair: tuple[str, str] | None
     comparisons: Mapping[Setting, Mapping[str, Comparison]]
+    rises: pd.DataFrame
+    online: pd.DataFrame
     stopped: pd.DataFrame
     laws: Mapping[str, PowerLaw]
     refused: Mapping[str, str]
@@ -120,9 +125,17 @@ class Analysis:
         return self.summary[self.summary["control"] == self.setting.control]
 
 
-def analyse(stored: StoredStudy) -> Analysis:
-    """Every statistic of a report, each computed once."""
-    results = stored.results
+def analyse(stored: StoredStudy, reference: str | None = None) -> Analysis:
+    """Every statistic of a report, each computed once.
+
+    Args:
+        stored: the results.
+        reference: the model that others are compared with; by default as of `choose_pair`.
+
+    Raises:
+        UserError: a reference without results in the main setting.
+    """
+    results = online_gaps(stored.results)
     if len(stored.rises):
         results = results.merge(stored.rises, "left", list(RUN))
     archs = {str(m): stored.archs.get(str(m), str(m)) for m in results["model"].unique()}
@@ -132,7 +145,12 @@ def analyse(stored: StoredStudy) -> Analysis:
     main = settings[0]
     models = sorted(main.of(summary)["model"].unique())
     args = {str(m): a for study in stored.studies.values() for m, a in study["args"].items()}
-    pair = choose_pair(models, archs, args)
+    if reference is not None and reference not in models:
+        raise UserError(
+            f"reference {reference!r} is no model of these results; choose one of"
+            f" {', '.join(models)}"
+        )
+    pair = choose_pair(models, archs, args, reference)
     comparisons = {
         s: compared(results, s, pair[0], stored.correct) if pair else {} for s in settings
     }
@@ -148,6 +166,8 @@ def analyse(stored: StoredStudy) -> Analysis:
         summary=summary,
         pair=pair,
         comparisons=comparisons,
+        rises=_means(runs, ["val_loss_rise"]),
+        online=_means(runs, ["test_acc", "online_acc", "online_gap"], ["online_size"]),
         stopped=_stopped(runs),
         laws=laws,
         refused=refused,
@@ -157,25 +177,39 @@ def analyse(stored: StoredStudy) -> Analysis:
 
 
 def choose_pair(
-    models: Sequence[str], archs: Mapping[str, str], args: Mapping[str, Mapping[str, Any]]
+    models: Sequence[str],
+    archs: Mapping[str, str],
+    args: Mapping[str, Mapping[str, Any]],
+    reference: str | None = None,
 ) -> tuple[str, str] | None:
     """The two models that the study is about: the CNN and the attention classifier.
 
     `cnn` and `vit` where they are there, else the first of each kind, else the first two. A label
-    is of a kind by the model that it stands for and by its arguments.
+    is of a kind by the model that it stands for and by its arguments. With a `reference` the
+    second is of the other kind, and of several the one that has most arguments in common with it.
     """
     if len(models) < 2:
         return None
 
-    def nearest(models: Sequence[str], name: str, attention: bool) -> str:
+    def attention(model: str) -> bool:
+        return attending(archs.get(model, model), args.get(model))
+
+    def alike(model: str) -> int:
+        own, others = args.get(model, {}), args.get(reference or "", {})
+        return sum(name in others and others[name] == value for name, value in own.items())
+
+    def nearest(models: Sequence[str], name: str, kind: bool) -> str:
         if name in models:
             return name
         named = [m for m in models if archs.get(m, m) == name] or models
-        right = [m for m in named if attending(archs.get(m, m), args.get(m)) is attention]
-        return min(right or named)
+        right = [m for m in named if attention(m) is kind]
+        return min(right or named, key=lambda m: (-alike(m), m))
 
-    first = nearest(models, "cnn", False)
-    return first, nearest([m for m in models if m != first], "vit", True)
+    first = nearest(models, "cnn", False) if reference is None else reference
+    others = [m for m in models if m != first]
+    if reference is not None and attention(reference):
+        return first, nearest(others, "cnn", False)
+    return first, nearest(others, "vit", True)
 
 
 def _stopped(runs: pd.DataFrame) -> pd.DataFrame:
@@ -186,9 +220,27 @@ def _stopped(runs: pd.DataFrame) -> pd.DataFrame:
     names += ["val_loss_rise"] * ("val_loss_rise" in runs)
     runs = runs.dropna(subset=[*STOPPED]).astype(dict.fromkeys(names, float))
     gains = {f"{m}_gain": runs[f"best_{m}"] - runs[m] for m in ("test_acc", "test_loss")}
-    by = ["model", "size"]
-    draws = runs.assign(**gains).groupby([*by, "draw"])[[*names, *gains]].mean()
-    return interval_table(draws.reset_index(), by, [*names, *gains])
+    return _over_draws(runs.assign(**gains), ["model", "size"], [*names, *gains])
+
+
+def _means(runs: pd.DataFrame, measures: list[str], also: Sequence[str] = ()) -> pd.DataFrame:
+    """Means of measures with their intervals, a row a (model, size); empty where none is stored."""
+    if not {*measures} <= set(runs) or runs[measures].isna().all(axis=None):
+        return pd.DataFrame()
+    kinds: dict[str, Any] = {
+        **dict.fromkeys([*measures, "fitted"], float),
+        **dict.fromkeys(also, int),
+    }
+    runs = runs.dropna(subset=measures).astype(kinds)
+    by = ["model", "protocol", "control", "size", *also]
+    facts = runs.groupby(by)[["fitted", "params"]].agg({"fitted": "mean", "params": "first"})
+    return _over_draws(runs, by, measures).merge(facts.reset_index(), on=by)
+
+
+def _over_draws(runs: pd.DataFrame, by: list[str], measures: list[str]) -> pd.DataFrame:
+    """Means and intervals over draws, whose seeds are averaged first."""
+    draws = runs.groupby([*by, "draw"])[measures].mean().reset_index()
+    return interval_table(draws, by, measures)
 
 
 def _laws(runs: pd.DataFrame, models: list[str]) -> tuple[dict[str, PowerLaw], dict[str, str]]:

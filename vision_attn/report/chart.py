@@ -23,7 +23,7 @@ from scipy.optimize import isotonic_regression
 
 from vision_attn.report.comparison import CONTROLS, PROTOCOLS
 from vision_attn.report.looks import Look
-from vision_attn.report.numbers import FIT, exact, short
+from vision_attn.report.numbers import FIT, short, written
 from vision_attn.texts import in_figure
 
 __all__ = ["FEW", "LINES", "NAMES", "Chart"]
@@ -238,8 +238,12 @@ class Chart:
             if k in set(kinds)
         ]
 
-    def note(self, summary: pd.DataFrame) -> str:
-        """How many draws a point stands for, and what bands, dots and hollow points mean."""
+    def note(self, summary: pd.DataFrame, thin: str = "") -> str:
+        """How many draws a point stands for, and what bands, dots and hollow points mean.
+
+        Args:
+            thin: what the thin lines have in place of bands.
+        """
         counts = sorted(summary["count"].unique())
         span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         few = "" if {*summary["model"]} <= {*self.strong} else " of the thick lines"
@@ -248,6 +252,7 @@ class Chart:
         parts = {
             f"mean of {span} draw{'s' * (counts != [1])}": True,
             f"band: 95 % t interval{few}": counts[-1] >= FEW,
+            thin: bool(thin and few) and counts[-1] >= FEW,
             f"dots: the two draws{few}": 2 in counts,
             f"hollow: not fitted (train accuracy under {FIT})": (summary["fitted"] < 1).any(),
             f"{least}{short(params.max())} parameters": True,
@@ -296,14 +301,18 @@ def _points(name: str) -> float:
     return FontProperties(size=rules[name]).get_size_in_points()
 
 
+_UNITS = dict.fromkeys(("gap", "behind", "online_gap"), ("%", " points"))
+_UNITS["val_loss_rise"] = (".2f", " nats")
+
+
 def _said(rows: pd.DataFrame, measure: str) -> list[str]:
     """Each point in words: model, images, mean with its interval, draws, what else is special."""
     texts = []
+    form, unit = _UNITS.get(measure, ("%", " %"))
     for r in rows.to_dict("records"):
         mean, low, high = (r[f"{measure}_{k}"] for k in ("mean", "low", "high"))
-        unit = " points" if measure == "gap" else " %"
-        text = f"{r['model']}, {r['size']:,.0f} images: {exact(mean)}{unit}"
-        text += f" ({exact(low)} to {exact(high)})" if pd.notna(low) else ""
+        text = f"{r['model']}, {r['size']:,.0f} images: {written(mean, form)}{unit}"
+        text += f" ({written(low, form)} to {written(high, form)})" if pd.notna(low) else ""
         text += f", {r['count']} draw{'s' * (r['count'] != 1)}"
         for kind, plain in (("protocol", "steps"), ("control", "none")):
             text += "" if r[kind] == plain else f", {NAMES.get(r[kind], r[kind])}"

@@ -67,6 +67,12 @@ MEASURES = {
         ".2f",
         "overfits more",
     ),
+    "online_gap": Measure(
+        "offline minus online error",
+        "offline minus online error, {b} minus {a}, points",
+        "%",
+        "overfits more",
+    ),
     RATIO: Measure("the ratio of errors", "test error, {b} over {a}", ".2f"),
     "best_test_acc": Measure("early-stopped accuracy", "accuracy, {a} minus {b}, points", "%"),
     "best_test_loss": Measure("early-stopped test loss", "test loss, {b} minus {a}", ".2f"),
@@ -117,7 +123,7 @@ class Comparison:
     """Two models in one setting, paired by draw and seed.
 
     Args:
-        first, second: the two models, the CNN first.
+        first, second: the two models, the reference first.
         setting: what they are compared in.
         rows: a row a `measure` and `size`, with `mean`, `low`, `high`, `count` and `fitted`. In
             accuracy the first minus the second, in other measures the second minus the first;

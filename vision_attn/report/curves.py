@@ -14,7 +14,7 @@ from vision_attn.report.numbers import exact, number, times
 from vision_attn.texts import in_figure
 
 __all__ = [
-    "Words", "accuracy", "by_last", "controls", "ends", "error", "gap", "multiplier",
+    "Words", "accuracy", "by_last", "controls", "ends", "error", "gap", "last_points", "multiplier",
     "protocol_split",
 ]  # fmt: skip
 
@@ -94,12 +94,18 @@ def _names(
 ) -> list[Line2D]:
     """Names at the ends of the curves, of equal updates where there are any."""
     first = min(summary["protocol"].unique(), key=list(NAMES).index)
-    last = {}
-    for model in order:
-        rows = summary[summary["model"] == model].sort_values("size")
-        at = rows[rows["protocol"] == first] if (rows["protocol"] == first).any() else rows
-        last[model] = (float(at["size"].iloc[-1]), float(at[f"{measure}_mean"].iloc[-1]))
-    return chart.name_ends(axes, last)
+    chosen = {*summary.loc[summary["protocol"] == first, "model"]}
+    rows = summary[(summary["protocol"] == first) | ~summary["model"].isin(chosen)]
+    return chart.name_ends(axes, last_points(rows, measure, order))
+
+
+def last_points(
+    summary: pd.DataFrame, measure: str, order: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """The size and the mean of each model at its largest size."""
+    last = summary.sort_values("size", kind="stable").groupby("model").last()
+    x, y = (last[name].astype(float).to_dict() for name in ("size", f"{measure}_mean"))
+    return {model: (x[model], y[model]) for model in order}
 
 
 def _rows(axes: Axes, summary: pd.DataFrame, chart: Chart, measure: str, label: str) -> None:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vision_attn.errors import UserError
-from vision_attn.report import curves, panels
+from vision_attn.report import curves, overfit, panels
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.chart import Chart
 from vision_attn.report.looks import looks
@@ -22,6 +22,8 @@ __all__ = ["Picture", "draw", "figures", "only"]
 _FIGURES = {
     "accuracy_vs_size": curves.accuracy,
     "gap_vs_size": curves.gap,
+    "senses_vs_size": overfit.senses,
+    "online_vs_size": overfit.online,
     "error_loglog": curves.error,
     "multiplier": curves.multiplier,
     "protocol_split": curves.protocol_split,
@@ -30,7 +32,7 @@ _FIGURES = {
     "controls": curves.controls,
     "attention_distance": panels.attention_distance,
 }
-_PANELS = ("training_curves", "capacity", "attention_distance")
+_PANELS = ("senses_vs_size", "training_curves", "capacity", "attention_distance")
 
 _MANY = 3
 """Curves that are emphasised at most: thick, with their intervals."""
@@ -117,11 +119,18 @@ def only(analysis: Analysis, models: Sequence[str]) -> Analysis:
         return table[table["model"].isin(models)] if len(table) else table
 
     pair = analysis.pair if set(analysis.pair or ()) <= set(models) else None
+    comparisons = {
+        setting: {model: c for model, c in others.items() if model in models}
+        for setting, others in analysis.comparisons.items()
+    }
     return replace(
         analysis,
         summary=rows(analysis.summary),
         training=rows(analysis.training),
         attention=rows(analysis.attention),
+        rises=rows(analysis.rises),
+        online=rows(analysis.online),
+        comparisons=comparisons,
         laws={model: law for model, law in analysis.laws.items() if model in models},
         pair=pair,
     )

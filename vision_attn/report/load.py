@@ -62,12 +62,16 @@ class LoadedStudy:
         return draw(self.analysis if models is None else only(self.analysis, models), name, ax)
 
 
-def load_study(*roots: "str | PathLike[str]") -> LoadedStudy:
+def load_study(*roots: "str | PathLike[str]", reference: str | None = None) -> LoadedStudy:
     """A study read back from its directory, or from several that are joined.
 
+    Args:
+        roots: the directories.
+        reference: label of the model that others are compared with; by default a CNN.
+
     Raises:
-        UserError: no results there, or directories that do not fit together.
+        UserError: no results there, directories that do not fit together, or no such label.
     """
     if not roots:
         raise UserError("no directory is given; give the --out of a compare")
-    return LoadedStudy(analyse(join([Path(root) for root in roots])))
+    return LoadedStudy(analyse(join([Path(root) for root in roots]), reference))

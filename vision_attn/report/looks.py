@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vision_attn.names import has_attention
+
 __all__ = ["Look", "attending", "looks"]
 
 
@@ -36,11 +38,12 @@ _MARKERS = (">", "h", "p", "d", "o", "s", "^", "D", "v", "P", "X", "<")
 
 def attending(arch: str, args: Mapping[str, Any] | None = None) -> bool:
     """Whether a model has attention, as of `models.registry.attends`; ours need no torch for it."""
-    if arch not in _KNOWN:
+    told = has_attention(arch, args)
+    if told is None:
         from vision_attn.models.registry import attends
 
         return attends(arch, args)
-    return arch in _ATTENTION and (args or {}).get("mixer", "attention") == "attention"
+    return told
 
 
 def looks(
@@ -55,8 +58,13 @@ def looks(
     only with more labels than there are do two have a colour or a marker in common, and never both.
     """
     chosen: dict[str, Look] = {}
-    for model in sorted(set(models), key=lambda m: (m not in _KNOWN, m)):
-        if model in _KNOWN:
+
+    def known(model: str) -> bool:  # and is what its name says, which `mixer: none` is not
+        kept = has_attention("vit", (args or {}).get(model)) is True
+        return model in _CONVOLUTION or (model in _ATTENTION and kept)
+
+    for model in sorted(set(models), key=lambda m: (not known(m), m)):
+        if known(model):
             chosen[model] = Look(*_KNOWN[model])
             continue
         number = int.from_bytes(hashlib.blake2b(model.encode(), digest_size=4).digest(), "big")

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.figures import Picture
 from vision_attn.report.numbers import FIT
-from vision_attn.report.sentences import lines, terms, together, verdict
+from vision_attn.report.sentences import lines, short_terms, together, verdict
 from vision_attn.report.tables import Block, failures, in_short, page_blocks, results_blocks
 from vision_attn.study.study_file import starts
 
@@ -38,7 +38,7 @@ def page(analysis: Analysis, pictures: Mapping[Picture, bytes]) -> str:
         runs=results[results["status"] == "ok"],
         verdict=verdict(analysis),
         lines=lines(analysis),
-        terms=terms(analysis),
+        terms=short_terms(analysis),
         short=in_short(analysis.comparison) if analysis.comparison else None,
         together=together(analysis),
         drawings=[(picture, *_inside(picture.name, svg)) for picture, svg in pictures.items()],

@@ -133,7 +133,7 @@ def _curves(draws: pd.DataFrame) -> Iterator[tuple[tuple[str, str, float], list[
     """The curves of all draws along one axis at one place of the other, seeds averaged."""
     table = draws.groupby(["opponent", "p", "size", "draw"])["value"].mean().reset_index()
     for axis, other in (("p", "size"), ("size", "p")):
-        for (opponent, at), rows in table.groupby(["opponent", other]):
+        for (opponent, _), rows in table.groupby(["opponent", other]):
             curves = []
             for _, curve in rows.groupby("draw"):
                 x = curve.sort_values(axis)[axis].to_numpy(float)
@@ -142,7 +142,7 @@ def _curves(draws: pd.DataFrame) -> Iterator[tuple[tuple[str, str, float], list[
             longest = max(len(x) for x, _ in curves)
             whole = [curve for curve in curves if len(curve[0]) == longest]
             if longest > 1:
-                yield (str(opponent), axis, float(at)), whole
+                yield (str(opponent), axis, float(rows[other].iloc[0])), whole
 
 
 def _zeros(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[float]:
@@ -188,15 +188,16 @@ def blocks(found: Phase) -> list[Block]:
     models = [found.model, *found.opponents]
     table = found.differences[found.differences["measure"] == "test_acc"]
     rows = []
-    for (p, size), at in table.groupby(["p", "size"]):
-        main = found.studies[float(p)].main
-        means = main[main["size"] == size].set_index("model").loc[models].to_dict("records")
-        by = at.set_index("opponent").loc[found.opponents].to_dict("records")
-        cells = [mean_and_half(m["test_acc_mean"], m["test_acc_high"]) for m in means]
-        stars = ["*" * (m["fitted"] < 1) for m in means]
-        lead = [with_interval(row, "%") for row in by]
-        each = [cell + star for cell, star in zip(cells, stars, strict=True)]
-        rows.append([f"{p:g}", f"{size:,}", *each, *lead])
+    for p, analysis in found.studies.items():
+        for size, at in table[table["p"] == p].groupby("size"):
+            main = analysis.main[analysis.main["size"] == size].set_index("model")
+            means = main.loc[models].to_dict("records")
+            by = at.set_index("opponent").loc[found.opponents].to_dict("records")
+            cells = [mean_and_half(m["test_acc_mean"], m["test_acc_high"]) for m in means]
+            stars = ["*" * (m["fitted"] < 1) for m in means]
+            lead = [with_interval(row, "%") for row in by]
+            each = [cell + star for cell, star in zip(cells, stars, strict=True)]
+            rows.append([f"{p:g}", f"{size:,}", *each, *lead])
     minus = [f"{found.model} - {opponent}" for opponent in found.opponents]
     boundary = found.boundary.to_dict("records")
     places = [[row["opponent"], *_where(row, found.model)] for row in boundary]
@@ -206,7 +207,7 @@ def blocks(found: Phase) -> list[Block]:
     ]
 
 
-def _where(row: Mapping[str, Any], model: str) -> tuple[str, str, str]:
+def _where(row: Mapping[Any, Any], model: str) -> tuple[str, str, str]:
     """A row of `boundaries` in words: of which line, where on it, in how many draws."""
     axis, form = ("p", ".2f") if row["axis"] == "p" else ("n", ",.0f")
     line = f"{row['at']:,.0f} images" if axis == "p" else f"p = {row['at']:g}"
@@ -258,7 +259,7 @@ def _draw_boundary(axes: Axes, boundary: pd.DataFrame, opponent: str, cells: pd.
     rows = boundary[(boundary["opponent"] == opponent) & (boundary["axis"] == "p")].dropna()
     if rows.empty:
         return
-    x = [cells.columns.get_loc(n) for n in rows["at"]]
+    x = np.searchsorted(cells.columns.to_numpy(float), rows["at"])
     y, low, high = (
         np.interp(rows[end], cells.index.to_numpy(float), np.arange(len(cells)))
         for end in ("mean", "low", "high")

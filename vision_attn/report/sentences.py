@@ -24,6 +24,7 @@ __all__ = [
     "lines",
     "meeting",
     "overfitting",
+    "short_terms",
     "terms",
     "together",
     "verdict",
@@ -72,8 +73,15 @@ def terms(analysis: Analysis) -> str:
     return ", ".join([*[analysis.data] * bool(analysis.data), analysis.setting.words, draws])
 
 
+def short_terms(analysis: Analysis) -> str:
+    """The same for the verdict, with the two models it is about where there are more."""
+    further = len(analysis.comparisons[analysis.setting]) > 1
+    pair = [f"{second} against {first}" for first, second in [analysis.pair or ("", "")] if further]
+    return ", ".join([*pair, terms(analysis)])
+
+
 def lines(analysis: Analysis) -> list[Answer]:
-    """A line for each further model of the study, against the first of the pair."""
+    """A line for each further model of the study, against the reference."""
     pair = analysis.pair or ()
     further = analysis.comparisons[analysis.setting].items()
     return [_line(c) for model, c in further if model not in pair and len(c.points)]
@@ -101,8 +109,8 @@ def better(c: Comparison) -> Answer:
 
 def overfitting(c: Comparison) -> Answer:
     """Whose gap in accuracy is larger where both fitted, and whose validation loss rises more."""
-    gap, rise = Sense.of(c, "gap"), Sense.of(c, "val_loss_rise")
-    senses = [gap, *[rise] * bool(len(rise.table))]
+    gap, rise, online = (Sense.of(c, m) for m in ("gap", "val_loss_rise", "online_gap"))
+    senses = [gap, *(sense for sense in (rise, online) if len(sense.table))]
     alone = {model for sense in senses for model, _ in sense.winners()}
     if len(alone) == 1 and all(sense.winners() for sense in senses):
         parts = [f"by {s.measure.name} {s.said('{at} ({by})')[0]}" for s in senses]
@@ -113,12 +121,18 @@ def overfitting(c: Comparison) -> Answer:
             f"by {s.measure.name} {'; '.join(s.said('{who}, {at} ({by})') or nothing)}"
             for s in senses
         )
-    details = " ".join(_about_overfitting(c, gap, rise))
+    details = " ".join(_about_overfitting(c, gap, rise, online))
     return Answer(OVERFITS, f"{first_upper(answer)}.", details)
 
 
-def _about_overfitting(c: Comparison, gap: Sense, rise: Sense) -> Iterator[str]:
-    """What the two senses mean here, and their intervals."""
+def _about_overfitting(c: Comparison, gap: Sense, rise: Sense, online: Sense) -> Iterator[str]:
+    """What the senses mean here, and their intervals."""
+    if len(online.table):
+        yield (
+            "Offline minus online error is the test error minus that of the run of as many updates"
+            f" that saw each of its images once; {c.second} minus {c.first}:"
+            f" {online.ends(online.table)}."
+        )
     if len(gap.table):
         where = images(gap.table["size"])
         yield (
@@ -141,7 +155,7 @@ def growth(c: Comparison) -> Answer:
     In points of accuracy, as a ratio of errors where that says something else, and in the rise of
     the validation loss.
     """
-    accuracy, rise = Sense.of(c, "test_acc"), Sense.of(c, "val_loss_rise")
+    accuracy, rise, online = (Sense.of(c, m) for m in ("test_acc", "val_loss_rise", "online_gap"))
     if len(c.points) < 2:
         return Answer(SHRINKS, "One size cannot say.")
     parts = [f"in accuracy {accuracy.way()}"]
@@ -153,13 +167,14 @@ def growth(c: Comparison) -> Answer:
     if by_ratio in words and accuracy.course not in (by_ratio, "turns", "single", "none"):
         first, last = (number(value**side, ".2f") for value in ratio.iloc[[0, -1]])
         parts.append(f"as a ratio of errors {words[by_ratio]} from {first} to {last}")
-    if len(rise.table) > 1:
-        parts.append(f"in {rise.measure.name} {rise.way()}")
-    details = " ".join(_about_growth(c, rise))
+    for sense in (rise, online):
+        if len(sense.table) > 1:
+            parts.append(f"in {sense.measure.name} {sense.way()}")
+    details = " ".join(_about_growth(c, rise, online))
     return Answer(SHRINKS, f"{first_upper('; '.join(parts))}.", details)
 
 
-def _about_growth(c: Comparison, rise: Sense) -> Iterator[str]:
+def _about_growth(c: Comparison, rise: Sense, online: Sense) -> Iterator[str]:
     """The changes with their intervals, the multiple of images, the crossing, what did not fit."""
     texts = [
         f"{MEASURES[m].name} {text}"
@@ -169,6 +184,10 @@ def _about_growth(c: Comparison, rise: Sense) -> Iterator[str]:
     if texts:
         n = c.points["size"]
         yield f"Change from {n.iloc[0]:,} to {n.iloc[-1]:,} images: {', '.join(texts)}."
+    if len(online.table) > 1:
+        n = online.table["size"]
+        what = f"{online.measure.name} from {n.iloc[0]:,} to {n.iloc[-1]:,} images"
+        yield f"Change in {what}: {change_text(c, 'online_gap')}."
     told = c.multiplier
     if len(told):
         known = told["multiplier"].notna() & ~told.apply(unbounded, axis=1)
@@ -238,7 +257,7 @@ def _line(c: Comparison) -> Answer:
     words = {c.first: f"behind {other}", c.second: f"ahead of {other}"}
     parts = [f"{words[m]} {sense.at(r)}, by {sense.by(r)}" for m, r in sense.winners()]
     parts = parts or list(sense.unclear())
-    senses = [Sense.of(c, measure) for measure in ("gap", "val_loss_rise")]
+    senses = [Sense.of(c, measure) for measure in ("gap", "val_loss_rise", "online_gap")]
     for verb, model in (("more", c.second), ("less", c.first)):
         by = [
             f"by {measure.measure.name} {measure.at(rows)}"

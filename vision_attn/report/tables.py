@@ -140,15 +140,18 @@ def page_blocks(analysis: Analysis) -> list[Block]:
     """Every table of the page, in order."""
     title = "Test accuracy and gap in %"
     blocks = [replace(b, title=b.title or title) for b in results_blocks(analysis)]
-    comparison = analysis.comparison
-    if comparison:
+    if comparison := analysis.comparison:
         blocks.append(paired(comparison))
         if len(analysis.comparisons[analysis.setting]) > 1:
             blocks.append(_distances(analysis))
         if len(comparison.split):
             blocks.append(_split(comparison))
-    if len(analysis.stopped):
-        blocks.append(_stopped(analysis.stopped))
+    for title, table, columns in (
+        ("Offline minus online test error", analysis.online, _ONLINE),
+        ("Early-stopped against last weights of the same runs", analysis.stopped, _STOPPED),
+    ):
+        if len(table):
+            blocks.append(_means(f"{title} (95 % intervals)", table, columns))
     blocks += _laws(analysis)
     blocks.append(_matching(analysis))
     if len(analysis.stored.tuning):
@@ -230,26 +233,33 @@ def _split(c: Comparison) -> Block:
     return Block(title, header, rows)
 
 
-def _stopped(table: pd.DataFrame) -> Block:
-    """Weights of the lowest validation loss and the last weights of the same runs."""
-    columns = {
-        "test_acc_": ("accuracy in %, last", "%"),
-        "best_test_acc_": ("early-stopped", "%"),
-        "test_acc_gain_": ("difference, points", "%"),
-        "test_loss_": ("test loss, last", ".2f"),
-        "best_test_loss_": ("early-stopped", ".2f"),
-        "test_loss_gain_": ("difference", ".2f"),
-        "val_loss_rise_": ("rise of validation loss from its minimum", ".2f"),
-    }
+_ONLINE = {
+    "test_acc_": ("accuracy in %, offline", "%"),
+    "online_acc_": ("online", "%"),
+    "online_gap_": ("difference, points", "%"),
+}
+_STOPPED = {
+    "test_acc_": ("accuracy in %, last", "%"),
+    "best_test_acc_": ("early-stopped", "%"),
+    "test_acc_gain_": ("difference, points", "%"),
+    "test_loss_": ("test loss, last", ".2f"),
+    "best_test_loss_": ("early-stopped", ".2f"),
+    "test_loss_gain_": ("difference", ".2f"),
+    "val_loss_rise_": ("rise of validation loss from its minimum", ".2f"),
+}
+
+
+def _means(title: str, table: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> Block:
+    """A row a model and size: numbers of images and draws, and means with their intervals."""
+    facts = {"size": "images", "online_size": "images of the online run", "count": "draws"}
+    facts = {name: word for name, word in facts.items() if name in table}
     columns = {name: words for name, words in columns.items() if f"{name}mean" in table}
     rows = [
-        [r["model"], f"{r['size']:,}", str(r["count"])]
+        [r["model"], *(f"{r[fact]:,}" for fact in facts)]
         + [numbers.with_interval(r, form, name) for name, (_, form) in columns.items()]
         for r in table.to_dict("records")
     ]
-    title = "Early-stopped against last weights of the same runs (95 % intervals)"
-    header = ["model", "images", "draws", *(words for words, _ in columns.values())]
-    return Block(title, header, rows)
+    return Block(title, ["model", *facts.values(), *(words for words, _ in columns.values())], rows)
 
 
 def _laws(analysis: Analysis) -> list[Block]:

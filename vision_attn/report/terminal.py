@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vision_attn.report.analysis import Analysis, Setting
 from vision_attn.report.numbers import FIT, difference_cell
-from vision_attn.report.sentences import lines, terms, verdict
+from vision_attn.report.sentences import lines, short_terms, verdict
 from vision_attn.report.tables import Block, as_markdown, at_size, result_cell, results_blocks
 
 __all__ = ["print_block", "shortened", "show"]
@@ -31,7 +31,7 @@ def show(console: Console, analysis: Analysis) -> None:
         _say(console, Text(f"{line.question}: {line.answer}"))
     if analysis.pair and lines(analysis):
         console.print()
-    _say(console, Text(f"In short ({terms(analysis)})", style="dim"))
+    _say(console, Text(f"In short ({short_terms(analysis)})", style="dim"))
     for answer in verdict(analysis):
         _say(console, Text.assemble(f"{answer.question} ", (answer.answer, "bold")))
 

@@ -28,6 +28,7 @@ def report(
     kinds: Sequence[str] = ("svg", "png"),
     *,
     models: Sequence[str] | None = None,
+    reference: str | None = None,
     looks: Mapping[str, Any] | None = None,
     tell: Callable[[int], None] = lambda count: None,
 ) -> Analysis:
@@ -38,12 +39,13 @@ def report(
         out: where to; a study's own directory by default, needed where several are joined.
         kinds: of the figures; the page holds them as `svg` whether or not they are kept as such.
         models: of the figures, all by default; tables and text stay whole.
+        reference: the model that others are compared with; by default as of `choose_pair`.
         looks: rcParams of the figures; see `style.options`.
         tell: called with the number of figures before they are drawn.
 
     Raises:
-        UserError: nothing to show, directories that do not fit together, or an `out` that holds
-            something else.
+        UserError: nothing to show, directories that do not fit together, a label that is not
+            there, or an `out` that holds something else.
     """
     roots = [roots] if isinstance(roots, Path) else list(roots)
     if not roots:
@@ -56,7 +58,7 @@ def report(
     if not own:
         _check_place(place)
     stored = join(roots)
-    analysis = analyse(stored)
+    analysis = analyse(stored, reference)
     drawn = ("svg", *(k for k in kinds if k != "svg"))
     with style(looks):
         made = list(figures(analysis if models is None else only(analysis, models)))
@@ -86,6 +88,7 @@ def _write_tables(place: Path, analysis: Analysis) -> None:
         "pairs": analysis.pairs,
         "multiplier": analysis.multipliers,
         "stopped": analysis.stopped,
+        "online": analysis.online,
     }
     for name, table in tables.items():
         if len(table):

@@ -12,7 +12,7 @@ import pandas as pd
 
 from vision_attn.stats.intervals import interval_table
 
-__all__ = ["RATIO", "changes", "differences", "paired", "protocol_split"]
+__all__ = ["RATIO", "changes", "differences", "online_gaps", "paired", "protocol_split"]
 
 RATIO = "error_ratio"
 """The measure whose difference is one of logarithms of the test error, so a ratio of errors.
@@ -101,6 +101,27 @@ def protocol_split(epochs: pd.DataFrame, steps: pd.DataFrame, a: str, b: str) ->
     table = interval_table(draws.reset_index(), ["size"], [*parts])
     ends = [f"{part}_{end}" for part in parts for end in ("mean", "low", "high")]
     return table[["size", "count", *ends]].rename(columns={f"{p}_mean": p for p in parts})
+
+
+def online_gaps(results: pd.DataFrame) -> pd.DataFrame:
+    """Results with offline minus online test error: what a run loses as it sees images again.
+
+    A run is online where it sees each of its images once at most. Every other run is compared with
+    the online one of the same model, draw, seed, protocol, control and number of updates, of
+    several with that of the largest size: `online_size`, `online_acc` and `online_gap`, online
+    minus offline test accuracy. The columns are missing where no run has an online one.
+    """
+    same = ["model", "protocol", "control", "draw", "seed", "steps"]
+    runs = results[results["status"] == "ok"]
+    once = runs["epochs"].astype(float) <= 1
+    online = runs[once].sort_values("size").drop_duplicates(same, keep="last")
+    names = {"size": "online_size", "test_acc": "online_acc"}
+    online = online[[*same, *names]].rename(columns=names)
+    both = runs[~once].reset_index().merge(online, on=same).set_index("index")
+    if both.empty:
+        return results
+    both["online_gap"] = both["online_acc"].astype(float) - both["test_acc"].astype(float)
+    return results.join(both[[*names.values(), "online_gap"]])
 
 
 def _log_errors(runs: pd.DataFrame) -> pd.Series:

@@ -87,14 +87,15 @@ def plan(study: Study, source: Source) -> Plan:
     assert study.args is not None
     assert study.sizes is not None
     assert study.batch_size is not None
-    for augment in (study.augment, *study.tuning.augment):
+    for augment in (*study.augments, *study.tuning.augment):
         augment.check_size(source.img_size)
         transform_of(augment, source.train_images[torch.tensor([0])][0])
     arms = {label: _arm(study, label, source) for label in study.archs}
     sizes: list[int] = []
     for size in study.sizes:
         sizes.append(len(_deal(study, source, 0, None if size == "all" else size).train))
-        study.augment.check_batch(min(study.batch_size, sizes[-1]))
+        for augment in study.augments:
+            augment.check_batch(min(study.batch_size, sizes[-1]))
     if len(set(sizes)) < len(sizes):
         raise UserError(f"sizes {study.sizes} name the same number of images twice")
     draws = range(study.first_draw, study.first_draw + study.draws)
@@ -115,7 +116,7 @@ def plan(study: Study, source: Source) -> Plan:
                 val_fraction=study.data.val_fraction,
                 batch_size=study.batch_size,
                 optim=study.optim,
-                augment=study.augment,
+                augment=study.augment_of.get(arm.label, study.augment),
                 precision=study.precision,
                 threads=study.threads,
                 rows=study.rows,

@@ -134,6 +134,7 @@ class Study:
             have more than 32 x 32 pixels.
         optim: optimiser and schedule.
         augment: augmentation of the training images.
+        augment_of: that of single models in its place, by label; not with `tune`.
         controls: none; permuted, pixels in another, fixed order; shuffled, labels at random.
         tune: tries for each model and size, the best chosen on validation images; 0 is no tuning.
         tuning: the settings to try.
@@ -158,6 +159,7 @@ class Study:
     batch_size: int | None = None
     optim: OptimConfig = field(default_factory=OptimConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
+    augment_of: dict[str, AugmentConfig] = field(default_factory=dict)
     controls: list[Control] = field(default_factory=lambda: ["none"])
     tune: int = 0
     tuning: Tuning = field(default_factory=Tuning)
@@ -172,6 +174,11 @@ class Study:
     def archs(self) -> dict[str, str]:
         """The model that each label of `models` stands for."""
         return {label_of(entry): arch_of(entry) for entry in self.models}
+
+    @property
+    def augments(self) -> list[AugmentConfig]:
+        """Every augmentation of the study, tries of tuning apart."""
+        return [self.augment, *self.augment_of.values()]
 
     def matched_to(self, label: str) -> str:
         """The label of the model that this CNN is matched to."""
@@ -227,15 +234,26 @@ class Study:
                 f"precision {self.precision!r} is not known; choose one of"
                 f" {', '.join(SUPPORTED_PRECISION)}"
             )
-        moving = ("pad", "flip", "randaugment", "transforms")
-        moves = [n for n in moving if getattr(self.augment, n)]
-        if "permuted" in self.controls and moves:
+        for label in self.augment_of:
+            if label not in labels:
+                raise UserError(
+                    f"augment_of.{label} is for no model of the study; {near(label, labels)}"
+                )
+        if self.augment_of and self.tune:
             raise UserError(
-                f"control permuted does not go with augment.{moves[0]}, which moves pixels to"
-                " neighbours that they no longer have; turn it off"
+                "tune tries augmentations that are the same for all models, so it does not go with"
+                " augment_of; take one of them out"
             )
+        moving = ("pad", "flip", "randaugment", "transforms")
+        for augment in self.augments:
+            moves = [n for n in moving if getattr(augment, n)]
+            if "permuted" in self.controls and moves:
+                raise UserError(
+                    f"control permuted does not go with augment.{moves[0]}, which moves pixels to"
+                    " neighbours that they no longer have; turn it off"
+                )
+            augment.check()
         self.optim.check()
-        self.augment.check()
         self.tuning.check()
         if self.tune and self.tuning.sampler == "tpe" and find_spec("optuna") is None:
             raise UserError(

@@ -24,8 +24,9 @@ from vision_attn.explain.measures import attention_measures, some_images
 from vision_attn.study.cells import Cell, Plan
 from vision_attn.study.config import MEASURED_IMAGES
 from vision_attn.study.progress import Display, display
+from vision_attn.study.result import Result
 from vision_attn.study.store import Claim, Store
-from vision_attn.study.workers import Images, Job, Worker, WorkerDied, stop, wait_for
+from vision_attn.study.workers import Images, Job, Worker, WorkerDied, check_main, stop, wait_for
 from vision_attn.texts import program
 from vision_attn.training.classifier import Classifier
 from vision_attn.training.run import Tracker
@@ -90,11 +91,11 @@ def execute(
     study = plan.study
     measure = study.measure and not tries
 
-    def done(cell: Cell) -> bool:
-        if not store.done(cell, measure=measure, test=not tries):
-            return False
-        store.add_protocols(cell)
-        return True
+    def done(cell: Cell) -> Result | None:
+        result = store.done(cell, measure=measure, test=not tries)
+        if result is not None:
+            store.add_protocols(cell, result)
+        return result
 
     todo = [c for c in plan.cells if not done(c)]
     before = len(plan.cells) - len(todo)
@@ -118,7 +119,7 @@ def _run(
     store: Store,
     runner: Runner,
     options: dict[str, Any],
-    done: Callable[[Cell], bool],
+    done: Callable[[Cell], Result | None],
     bars: Display,
 ) -> int:
     todo, repeats, failed = deque(range(len(cells))), set[int](), 0
@@ -134,11 +135,9 @@ def _run(
                 claim = store.claim(cell.key)
                 if claim is None:  # another process runs it now
                     todo.append(number)
-                elif number not in repeats and done(cell):  # another process has run it
+                elif number not in repeats and (other := done(cell)):  # another process has run it
                     claim.release()
-                    result = store.result(cell, test=False)
-                    assert result is not None
-                    bars.end(cell, result)
+                    bars.end(cell, other)
                 else:
                     place = store.scratch(cell)
                     running[number] = place, claim
@@ -178,7 +177,12 @@ def _run(
 
 
 def local(workers: int, threads: int) -> Start:
-    """Runs jobs in processes of this machine that share the images."""
+    """Runs jobs in processes of this machine that share the images.
+
+    Raises:
+        UserError: as of `check_main`.
+    """
+    check_main()
 
     @contextmanager
     def start(source: Source, store: Store, jobs: int) -> Iterator[Runner]:

@@ -141,8 +141,8 @@ class Store:
         read_log(path)
         return result
 
-    def done(self, cell: "Cell", *, measure: bool = False, test: bool = True) -> bool:
-        """Whether a cell has a result that need not be run again.
+    def done(self, cell: "Cell", *, measure: bool = False, test: bool = True) -> Result | None:
+        """The stored result of a cell that need not be run again; None where it must be.
 
         It is run again where it failed, is damaged or is of other training images than are dealt
         now (these two are logged), and with `measure` where a model with attention has no measures.
@@ -151,15 +151,13 @@ class Store:
             result = self.result(cell, test=test)
         except UserError as e:
             _LOG.warning("%s; the cell is run again", one_line(e))
-            return False
+            return None
         if result is None or result.status != "ok":
-            return False
-        return not (measure and cell.arm.attends) or result.measures is not None
+            return None
+        return None if measure and cell.arm.attends and result.measures is None else result
 
-    def add_protocols(self, cell: "Cell") -> None:
+    def add_protocols(self, cell: "Cell", result: Result) -> None:
         """Add the protocols of `cell` to its stored result."""
-        result = self.result(cell, test=False)
-        assert result is not None
         if more := [p for p in cell.protocols if p not in result.protocols]:
             result = replace(result, protocols=(*result.protocols, *more))
             write_text(self.cells / cell.key / "result.json", as_json(result.to_json()))

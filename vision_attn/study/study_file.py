@@ -17,7 +17,7 @@ __all__ = ["check_study", "covers", "identity", "read_study", "read_yaml", "refu
 
 CHANGEABLE = (
     "models", "args", "sizes", "draws", "first_draw", "seeds", "controls", "match_to", "checkpoint",
-    "measure",
+    "measure", "augment_of",
 )  # fmt: skip
 """Parts of a study that may change between two starts: they add cells, or files to a cell."""
 
@@ -45,6 +45,8 @@ def identity(plan: "Plan") -> dict[str, Any]:
         label: arm.args | ({} if arm.arch == label else {"arch": arm.arch})
         for label, arm in plan.arms.items()
     }
+    for label, augment in study.augment_of.items():
+        args[label] |= {"augment": asdict(augment)}
     return {"identity": plain(fixed), "args": plain(args)}
 
 

@@ -4,6 +4,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
@@ -17,10 +18,21 @@ from typing import Any
 import torch
 
 from vision_attn.data.sources import Source
+from vision_attn.errors import UserError
 from vision_attn.texts import one_line
 from vision_attn.training.run import RunConfig, run
 
-__all__ = ["Images", "Job", "Worker", "WorkerDied", "set_up", "stop", "wait_for", "work"]
+__all__ = [
+    "Images",
+    "Job",
+    "Worker",
+    "WorkerDied",
+    "check_main",
+    "set_up",
+    "stop",
+    "wait_for",
+    "work",
+]
 
 Job = tuple[int, RunConfig, Path, dict[str, Any]]
 """A cell's number, its configuration, the place for its files, and options of `run`."""
@@ -102,6 +114,19 @@ class Worker:
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             hint = "; out of memory?" if code == -getattr(signal, "SIGKILL", 9) else ""
             raise WorkerDied(f"its process died ({how}){hint}") from e
+
+
+def check_main() -> None:
+    """A UserError where processes could not import the script that starts them, as one on stdin."""
+    script = sys.modules["__main__"]
+    file = getattr(script, "__file__", None)
+    if getattr(script, "__spec__", None) is not None or file is None:
+        return
+    if not Path(file).exists():
+        raise UserError(
+            f"the script {file} is no file, and processes that run cells import the script that"
+            " starts them; save it as a file, or call it by python -c or in a notebook"
+        )
 
 
 def wait_for(workers: Iterable[Worker], timeout: float) -> list[Worker]:
