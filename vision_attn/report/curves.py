@@ -180,6 +180,8 @@ def error(analysis: Analysis, chart: Chart) -> Words | None:
     }
     errors = summary.assign(**flipped)
     errors["error_low"] = errors["error_low"].clip(lower=1e-4)
+    errors = errors[errors["error_mean"] > 0]  # no error at all has no place on a log axis
+    order = [model for model in order if model in {*errors["model"]}]
     for model in order:
         rows = errors[errors["model"] == model].sort_values("size")
         chart.curve(axes, rows, "error", model, "" if model in laws else "-")

@@ -127,11 +127,11 @@ def diagram(found: Phase) -> Figure:
 
 
 def _draw_boundary(axes: Axes, boundary: pd.DataFrame, opponent: str, cells: pd.DataFrame) -> None:
-    """p*(n) with its interval, from the middle of one cell to that of the next."""
+    """p*(n) with its interval, at the right of the cells, so that it covers no number."""
     rows = boundary[(boundary["opponent"] == opponent) & (boundary["axis"] == "p")].dropna()
     if rows.empty:
         return
-    x = np.searchsorted(cells.columns.to_numpy(float), rows["at"])
+    x = np.searchsorted(cells.columns.to_numpy(float), rows["at"]) + 0.38
     y, low, high = (
         np.interp(rows[end], cells.index.to_numpy(float), np.arange(len(cells)))
         for end in ("mean", "low", "high")
@@ -154,6 +154,7 @@ def accuracy(found: Phase) -> Figure:
             chart.curve(axes, curve.sort_values("size"), "test_acc", str(model), "-")
         chart.sizes(axes, part["size"])
         axes.set_title(f"p = {p:g}")
+    panels[0].set_ylim(0, 1.03)
     chart.percent(panels[0], "test accuracy")
-    chart.legend(panels[0], [chart.handle(m) for m in models], chart.note(rows), 3)
+    chart.legend(panels[0], [chart.handle(m) for m in models], chart.note(rows), len(models))
     return chart.figure

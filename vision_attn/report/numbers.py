@@ -31,7 +31,7 @@ FIT = f"{100 * FITTED:.0f} %"
 def number(value: float, form: str) -> str:
     """A formatted number, without the minus that rounding leaves before a zero."""
     text = f"{value:{form}}"
-    return text.lstrip("-") if float(text) == 0 else text
+    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text
 
 
 def exact(share: float) -> str:
