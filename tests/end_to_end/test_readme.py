@@ -14,6 +14,7 @@ from vision_attn.cli import main
 from vision_attn.commands.presets import with_presets
 from vision_attn.commands.study import study_of
 from vision_attn.report.analysis import analyse
+from vision_attn.report.phase import phase
 from vision_attn.report.tables import markdown
 from vision_attn.stats.intervals import interval
 from vision_attn.study.results import StoredStudy, read_results
@@ -23,6 +24,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 STORED = ROOT / "docs" / "results" / "cifar10_cpu"
 FITTED = ROOT / "docs" / "results" / "cifar10_fitted"
 ISOLATED = ROOT / "docs" / "results" / "cifar10_attention"
+RELATIONAL = ROOT / "docs" / "results" / "relational"
 RESULTS = (ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8")
 PAGES = [README, RESULTS, (ROOT / "docs" / "study.md").read_text(encoding="utf-8")]
 PAGES += [path.read_text(encoding="utf-8") for path in sorted((ROOT / "configs").glob("*.yaml"))]
@@ -55,6 +57,29 @@ def test_numbers_of_the_first_screen_are_those_of_the_stored_runs() -> None:
         (5000, "{:.1f} at 5,000 ({:.1f} to {:.1f})"),
     ):
         assert text.format(*interval(isolated.loc[size]["points"])[:3]) in README
+
+
+def test_numbers_of_the_relational_study_are_those_of_its_runs() -> None:
+    found = phase([RELATIONAL / name for name in ("p0", "p025", "p050", "p100")])
+    stored = pd.read_csv(RELATIONAL / "phase" / "phase.csv")
+    pd.testing.assert_frame_equal(found.differences, stored, check_dtype=False)
+    rows = stored[(stored["measure"] == "test_acc") & (stored["size"] == 6400)]
+    ahead, behind, context = (
+        (100 * rows[(rows["opponent"] == o) & (rows["p"] == p)][["mean", "low", "high"]]).iloc[0]
+        for o, p in (("stride_cnn", 1), ("stride_cnn", 0), ("context_cnn", 1))
+    )
+    text = "{:.1f} points ahead of a CNN with strides at 6,400 images ({:.1f} to {:.1f})"
+    assert text.format(*ahead) in README
+    assert "without a relation {:.1f} behind ({:.1f} to {:.1f})".format(
+        -behind["mean"], -behind["high"], -behind["low"]
+    ) in README
+    assert "{:.1f} points behind it at 6,400 images, all with a relation ({:.1f} to {:.1f})".format(
+        -context["mean"], -context["high"], -context["low"]
+    ) in RESULTS
+    boundary = found.boundary.query("opponent == 'stride_cnn' and axis == 'size' and at == 0")
+    place = boundary[["mean", "low", "high"]].iloc[0]
+    assert "791 images ({:,.0f} to {:,.0f})".format(*place[1:]) in RESULTS
+    assert round(place["mean"]) == 791
 
 
 def test_numbers_of_the_claims_stand_in_the_text_below() -> None:
