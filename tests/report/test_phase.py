@@ -11,7 +11,9 @@ from numpy.testing import assert_allclose
 
 from vision_attn.cli import main
 from vision_attn.errors import UserError
-from vision_attn.report.phase import blocks, boundaries, phase, shares, write_phase
+from vision_attn.report.diagram import blocks, write_phase
+from vision_attn.report.phase import phase, shares
+from vision_attn.stats.boundary import boundaries
 
 SIZES = (100, 400, 1600)
 NOISE = (-0.02, 0.0, 0.02)

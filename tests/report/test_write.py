@@ -223,7 +223,13 @@ def cell(root: Path, log: str, **more: Any) -> None:
     result = row("vit", 20, 0, 0.5) | {"flops": 1, "steps": 1, "error": None} | more
     del result["protocol"]
     names = ("size", "draw", "seed", "steps", "control")
-    config = {"model": "vit", "threads": 1, "optim": {}, **{n: result[n] for n in names}}
+    config = {
+        "model": "vit",
+        "threads": 1,
+        "optim": {},
+        "augment": {},
+        **{n: result[n] for n in names},
+    }
     place = root / "cells" / f"{key_start('vit', config)}-0"
     place.mkdir(parents=True)
     (place / "metrics.csv").write_text(log)

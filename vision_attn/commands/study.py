@@ -209,7 +209,8 @@ def plot(about: str, args: Sequence[str]) -> int:
         "reference": given.reference,
         "looks": options(width=given.width, font=given.font, dpi=given.dpi, file=given.style),
     }
-    from vision_attn.report.phase import phase, shares, write_phase
+    from vision_attn.report.diagram import write_phase
+    from vision_attn.report.phase import phase, shares
 
     if out is not None and len(roots) > 1 and shares(roots):
         if given.reference is not None:
