@@ -70,12 +70,18 @@ def test_numbers_of_the_relational_study_are_those_of_its_runs() -> None:
     )
     text = "{:.1f} points ahead of a CNN with strides at 6,400 images ({:.1f} to {:.1f})"
     assert text.format(*ahead) in README
-    assert "without a relation {:.1f} behind ({:.1f} to {:.1f})".format(
-        -behind["mean"], -behind["high"], -behind["low"]
-    ) in README
-    assert "{:.1f} points behind it at 6,400 images, all with a relation ({:.1f} to {:.1f})".format(
-        -context["mean"], -context["high"], -context["low"]
-    ) in RESULTS
+    assert (
+        "without a relation {:.1f} behind ({:.1f} to {:.1f})".format(
+            -behind["mean"], -behind["high"], -behind["low"]
+        )
+        in README
+    )
+    assert (
+        "{:.1f} points behind it at 6,400 images, all with a relation ({:.1f} to {:.1f})".format(
+            -context["mean"], -context["high"], -context["low"]
+        )
+        in RESULTS
+    )
     boundary = found.boundary.query("opponent == 'stride_cnn' and axis == 'size' and at == 0")
     place = boundary[["mean", "low", "high"]].iloc[0]
     assert "791 images ({:,.0f} to {:,.0f})".format(*place[1:]) in RESULTS
