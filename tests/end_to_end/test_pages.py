@@ -76,5 +76,5 @@ def test_lines_that_read_something_lack_only_that(
     monkeypatch.chdir(tmp_path)
     assert main(shlex.split(line)) == 2
     said = capsys.readouterr().err
-    assert re.search(r"(runs/\w+|CHECKPOINT|no run of fit|No such file)", said), said
+    assert re.search(r"((runs|results)/\w+|CHECKPOINT|no run of fit|No such file)", said), said
     assert "option" not in said, said

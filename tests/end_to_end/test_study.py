@@ -72,7 +72,8 @@ def test_every_file_is_there(finished: Path) -> None:
         ".lock", "study.yaml", "cells", "results.csv", "summary.csv", "table.md",
         "accuracy_vs_size.png", "accuracy_vs_size.svg", "gap_vs_size.png", "gap_vs_size.svg",
         "report.html", "training.csv", "error_loglog.png", "error_loglog.svg",
-        "training_curves.png", "training_curves.svg", "table.tex", "pairs.csv", "multiplier.csv",
+        "training_curves.png", "training_curves.svg", "senses_vs_size.png", "senses_vs_size.svg",
+        "table.tex", "pairs.csv", "multiplier.csv",
         "rises.csv", "stopped.csv",  # and only bounds of the multiplier, so no figure of it
     }  # fmt: skip
     cells = sorted((finished / "cells").iterdir())
