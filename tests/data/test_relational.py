@@ -1,10 +1,12 @@
 """Relational images: what lies where, who can tell the answer, and that they stay the same."""
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vision_attn.data.relational import GLYPHS, SIDE, relational_images, relational_parts
 from vision_attn.data.sources import DataConfig, load
@@ -79,7 +81,8 @@ def test_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (source.name, source.label) == ("relational", "relational, p = 0.25")
     assert (len(source.train_labels), len(source.test_labels)) == (13, 5)
     whole = load(DataConfig(name="relational"))
-    assert (bright(whole.train_images.numpy()).any((2, 3)).all(1)).all()  # type: ignore[union-attr]
+    assert isinstance(whole.train_images, Tensor)
+    assert (bright(whole.train_images.numpy()).any((2, 3)).all(1)).all()
     assert whole.fingerprint != source.fingerprint
 
 
@@ -92,6 +95,6 @@ def test_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"name": "relational", "img_size": 24}, "relational has a size of its own"),
     ],
 )
-def test_mistakes(given: dict[str, object], said: str) -> None:
+def test_mistakes(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        DataConfig(**given).check()  # type: ignore[arg-type]
+        DataConfig(**given).check()

@@ -117,6 +117,8 @@ def test_a_phase_diagram_has_no_reference(
     roots = [str(root) for root in made(tmp_path / "runs", (0.0, 1.0))]
     assert main(["plot", *roots, "--out", str(tmp_path / "out"), "--reference", "cnn"]) == 2
     assert "reference is not for a phase diagram" in capsys.readouterr().err
+    assert main(["plot", *roots, "--out", str(tmp_path / "out"), "--models", "cnn"]) == 2
+    assert "models is not for a phase diagram" in capsys.readouterr().err
 
 
 def test_words(tmp_path: Path) -> None:

@@ -213,11 +213,12 @@ def plot(about: str, args: Sequence[str]) -> int:
     from vision_attn.report.phase import phase, shares
 
     if out is not None and len(roots) > 1 and shares(roots):
-        if given.reference is not None:
-            raise UserError(
-                "reference is not for a phase diagram, which compares attention with every model"
-                " that has none; leave it out"
-            )
+        for option in ("reference", "models"):
+            if figures[option] is not None:
+                raise UserError(
+                    f"{option} is not for a phase diagram, which compares attention with every"
+                    " model that has none; leave it out"
+                )
         write_phase(phase(roots), out, figures["kinds"], figures["looks"])
         plain_console().print(f"phase diagram: {out} (phase, phase_accuracy, boundary.csv)")
         return 0

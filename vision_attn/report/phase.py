@@ -11,6 +11,7 @@ from vision_attn.report.looks import attending
 from vision_attn.stats.boundary import boundaries
 from vision_attn.stats.paired import differences, paired
 from vision_attn.study.join import join
+from vision_attn.study.results import read_studies
 
 __all__ = ["Phase", "phase", "shares"]
 
@@ -57,7 +58,7 @@ def shares(roots: Sequence[Path]) -> dict[float, list[Path]]:
     """The directories of each share p; empty where not all are studies of relational images."""
     found: dict[float, list[Path]] = {}
     for root in roots:
-        for study in join([root]).studies.values():
+        for study in read_studies(root).values():
             data = study["starts"][-1].get("data", {})
             if data.get("name") != "relational":
                 return {}

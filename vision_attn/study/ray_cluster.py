@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from vision_attn.errors import UserError
@@ -67,4 +68,4 @@ def _check_address(address: str | None) -> None:
 
 
 def _import() -> None:
-    import vision_attn.study.ray_runner  # noqa: F401
+    import_module("vision_attn.study.ray_runner")

@@ -18,7 +18,7 @@ from vision_attn.study.store import Store, read_log
 from vision_attn.study.study_file import check_study, read_study, read_yaml
 from vision_attn.texts import one_line, table_text
 
-__all__ = ["MEASURES", "StoredStudy", "read", "read_results", "select", "summarise"]
+__all__ = ["MEASURES", "StoredStudy", "read", "read_results", "read_studies", "select", "summarise"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def read(root: Path) -> StoredStudy:
         attention = _attention([result for _, result in ok])
     file = root / "tuning.csv"
     tuning = _table(file, _TUNING) if file.is_file() else pd.DataFrame()
-    return StoredStudy(results, _studies(root), training, attention, tuning, rises, correct)
+    return StoredStudy(results, read_studies(root), training, attention, tuning, rises, correct)
 
 
 Cells = list[tuple[Path, Result]]
@@ -180,7 +180,7 @@ def _optional(file: Path) -> pd.DataFrame:
         return pd.DataFrame()
 
 
-def _studies(root: Path) -> dict[str, dict[str, Any]]:
+def read_studies(root: Path) -> dict[str, dict[str, Any]]:
     """study.yaml, or the studies.yaml of a joined report; nothing where neither is there."""
     study = read_study(root)
     if study is not None:
