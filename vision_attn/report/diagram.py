@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -93,7 +94,8 @@ def _where(row: Mapping[Any, Any], model: str) -> tuple[str, str, str]:
 
 def diagram(found: Phase) -> Figure:
     """Points by which attention is ahead, a cell a (size, p), a panel an opponent."""
-    figure = Figure(figsize=(1.4 + 4.2 * len(found.opponents), 3.6))
+    width, height = matplotlib.rcParams["figure.figsize"]
+    figure = Figure(figsize=((0.26 + 0.78 * len(found.opponents)) * width, 0.86 * height))
     table = found.differences[found.differences["measure"] == "test_acc"]
     norm = CenteredNorm(0, max(100 * table["mean"].abs().max(), 1))
     panels = figure.subplots(1, len(found.opponents), squeeze=False, sharey=True)[0]
