@@ -90,6 +90,18 @@ def test_controls_show_only_models_that_have_one() -> None:
     assert labels(figure) == ["vit", "images as they are", "labels shuffled"]
 
 
+def test_bands_of_few_draws_do_not_stretch_the_axis_past_all_images() -> None:
+    rows = [row("vit", n, d, 0.2 + 0.35 * d) for n in (100, 200) for d in (0, 1, 2)]
+    rows += [row("cnn", n, d, 0.5 + 0.01 * d) for n in (100, 200) for d in (0, 1, 2)]
+    analysis = analysed(rows)
+    assert analysis.main["test_acc_high"].max() > 1.2
+    low, high = draw(analysis, "accuracy").axes[0].get_ylim()
+    assert -0.05 < low < 0
+    assert 1 < high < 1.05
+    low, high = draw(analysed(rows[6:]), "accuracy").axes[0].get_ylim()
+    assert (low > 0.4, high < 0.6) == (True, True)
+
+
 def test_controls_of_one_size_are_rows() -> None:
     shares = {("vit", "none"): 0.5, ("vit", "shuffled"): 0.1, ("cnn", "none"): 0.6}
     shares[("cnn", "shuffled")] = 0.2

@@ -187,6 +187,24 @@ def test_joined_studies_must_agree(tmp_path: Path, change: dict[str, Any], said:
         report([one, other], tmp_path / "out")
 
 
+def test_what_was_not_tuned_stands_beside_what_was(tmp_path: Path, no_pictures: None) -> None:
+    """The same labels in both: two kinds of runs, each compared among its own."""
+    shares = {"tuned": (0.8, 0.7), "plain": (0.6, 0.4)}
+    for name, (cnn, vit) in shares.items():
+        root = stored(tmp_path / name, pairs(20, [cnn] * 3, [vit] * 3) + pairs(50, [cnn], [vit]))
+        tune = {"tune": 8} if name == "tuned" else {}
+        study(root, identity={"data": {"name": "x", "fingerprint": "f00d"}, **tune})
+    out = tmp_path / "out"
+    analysis = report([tmp_path / "plain", tmp_path / "tuned"], out)
+    assert [s.words for s in analysis.settings] == ["equal updates", "equal updates, not tuned"]
+    table = pd.read_csv(out / "pairs.csv").query("size == 20 and measure == 'test_acc'")
+    assert table.set_index("control")["value"].round(9).to_dict() == {"none": -0.1, "untuned": -0.2}
+    assert "Runs that were not tuned have the same settings" in (out / "report.html").read_text()
+    assert (out / "controls.svg").is_file()
+    again = report(out)
+    pd.testing.assert_frame_equal(again.stored.results, analysis.stored.results, check_dtype=False)
+
+
 def test_where_a_joined_report_goes(tmp_path: Path, no_pictures: None) -> None:
     one, other = two(tmp_path)
     with pytest.raises(UserError, match="2 directories are joined; say with --out"):

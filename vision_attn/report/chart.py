@@ -28,7 +28,14 @@ from vision_attn.texts import in_figure
 
 __all__ = ["FEW", "LINES", "NAMES", "Chart"]
 
-LINES = {"steps": "-", "epochs": "--", "none": "-", "permuted": "-.", "shuffled": ":"}
+LINES = {
+    "steps": "-",
+    "epochs": "--",
+    "none": "-",
+    "permuted": "-.",
+    "shuffled": ":",
+    "untuned": "--",
+}
 """Line styles of protocols and controls."""
 
 NAMES = PROTOCOLS | CONTROLS
@@ -273,7 +280,9 @@ class Chart:
         axes.set_xlabel(label)
 
     def percent(self, axes: Axes, label: str) -> None:
-        """A share on the vertical axis, in per cent."""
+        """A share on the vertical axis, in per cent; a wide band is cut where no share can be."""
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, -0.03), min(high, 1.03))
         axes.set_ylabel(label)
         axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
 

@@ -32,6 +32,7 @@ CONTROLS = {
     "none": "images as they are",
     "permuted": "pixels permuted",
     "shuffled": "labels shuffled",
+    "untuned": "not tuned",
 }
 
 STOPPED = ("best_test_acc", "best_test_loss")

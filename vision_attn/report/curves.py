@@ -133,6 +133,13 @@ def _rows(axes: Axes, summary: pd.DataFrame, chart: Chart, measure: str, label: 
     chart.legend(axes, [], chart.note(summary).replace("band:", "bar:"))
 
 
+_CONTROLS = {
+    "permuted": "Permuted pixels take locality away.",
+    "shuffled": "With shuffled labels nothing can be learned that holds on test images.",
+    "untuned": "Runs that were not tuned have the same settings for all models.",
+}
+
+
 def controls(analysis: Analysis, chart: Chart) -> Words | None:
     """Test accuracy under each control beside that without; None where no control was run."""
     results = analysis.summary[analysis.summary["protocol"] == analysis.setting.protocol]
@@ -157,8 +164,7 @@ def controls(analysis: Analysis, chart: Chart) -> Words | None:
         _rows(axes, summary, chart, "test_acc", "test accuracy")
     return Words(
         "Controls",
-        "Permuted pixels take locality away; with shuffled labels nothing can be learned that"
-        " holds on test images.",
+        " ".join(_CONTROLS[c] for c in sorted(set(results["control"])) if c in _CONTROLS),
         "; ".join(
             f"{control}: {ends(rows, 'test_acc')}" for control, rows in results.groupby("control")
         ),

@@ -1,13 +1,14 @@
 """Several directories joined into one study."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from vision_attn.errors import UserError
-from vision_attn.study.result import RUN
+from vision_attn.study.result import RUN, UNTUNED
 from vision_attn.study.results import StoredStudy, read
 
 __all__ = ["join"]
@@ -19,12 +20,15 @@ _CLOCK = ("seconds", "images_per_second")
 def join(roots: Sequence[Path]) -> StoredStudy:
     """Several directories as one study. A run that is in two of them is taken once.
 
+    Where one was tuned, the plain runs of one that was not are named untuned, as if that was a
+    control, so that tuned and untuned runs stand beside each other and are never compared.
+
     Raises:
         UserError: other images, other arguments of a model, or other numbers of the same run.
     """
     if len(roots) == 1:
         return read(roots[0])
-    parts = {root: read(root) for root in dict.fromkeys(roots)}
+    parts = _apart({root: read(root) for root in dict.fromkeys(roots)})
     names = _names(list(parts))
     studies = {
         names[root] if len(part.studies) < 2 else f"{names[root]}: {name}": study
@@ -44,6 +48,40 @@ def join(roots: Sequence[Path]) -> StoredStudy:
         tuning,
         rises,
         {run: right for part in parts.values() for run, right in part.correct.items()},
+    )
+
+
+def _apart(parts: dict[Path, StoredStudy]) -> dict[Path, StoredStudy]:
+    """Plain runs named `untuned`, where another directory was tuned and theirs was not."""
+    tuned = {
+        root
+        for root, part in parts.items()
+        if any(study["identity"].get("tune") for study in part.studies.values())
+    }
+    return {
+        root: part if root in tuned or not tuned else _untuned(part) for root, part in parts.items()
+    }
+
+
+def _untuned(part: StoredStudy) -> StoredStudy:
+    def named(table: pd.DataFrame) -> pd.DataFrame:
+        return table.replace({"control": {"none": UNTUNED}}) if len(table) else table
+
+    place = RUN.index("control")
+    return replace(
+        part,
+        results=named(part.results),
+        training=named(part.training),
+        attention=named(part.attention),
+        rises=named(part.rises),
+        correct={
+            (
+                *run[:place],
+                UNTUNED if run[place] == "none" else run[place],
+                *run[place + 1 :],
+            ): right
+            for run, right in part.correct.items()
+        },
     )
 
 

@@ -19,7 +19,7 @@ from vision_attn.texts import table_text
 if TYPE_CHECKING:  # it needs torch
     from vision_attn.study.cells import Cell
 
-__all__ = ["BEST", "COLUMNS", "RUN", "Result", "columns_of", "read_rows", "rows_of"]
+__all__ = ["BEST", "COLUMNS", "RUN", "UNTUNED", "Result", "columns_of", "read_rows", "rows_of"]
 
 COLUMNS = (
     "model", "size", "draw", "seed", "status", "params", "flops", "steps", "epochs", "train_acc",
@@ -36,6 +36,11 @@ _LATER = ("protocol", "control", "arch", "matched")
 
 RUN = ("model", "size", "protocol", "control", "draw", "seed")
 """The columns that name a run, by which results.csv is sorted."""
+
+UNTUNED = "untuned"
+"""The control of a joined report's runs that were not tuned, where others were."""
+
+_CONTROLS = (*get_args(Control), UNTUNED)
 
 _EARLY = {"protocols": ["steps"], "control": "none"}
 """Values of the first runs, whose results do not name them."""
@@ -193,7 +198,7 @@ class Result:
         row = _EARLY | {f.name: value[f.name] for f in fields(cls) if f.name in value}
         for name in ("model", "arch", "control", "status"):
             _want(name, row.get(name), isinstance(row.get(name), str), "text")
-        for name, options in (("control", get_args(Control)), ("status", ("ok", "failed"))):
+        for name, options in (("control", _CONTROLS), ("status", ("ok", "failed"))):
             _want(name, row[name], row[name] in options, " or ".join(options))
         ok = row["status"] == "ok"
         for f in fields(cls):
