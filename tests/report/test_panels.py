@@ -44,6 +44,19 @@ def test_capacity_needs_variants_of_other_cost() -> None:
         draw(analysed(near), "capacity")
 
 
+def test_a_model_without_its_attention_is_another_family() -> None:
+    rows = [
+        row(f"{m}{i}", 500, 0, a + i / 10, params=100 + 800 * i, arch="vit")
+        for m, a in (("vit", 0.3), ("none", 0.6))
+        for i in (0, 1)
+    ]
+    args = {"vit0": {}, "vit1": {}, "none0": {"mixer": "none"}, "none1": {"mixer": "none"}}
+    figure = draw(analyse(StoredStudy(table(rows), {"one": {"args": args}})), "capacity")
+    drawn = {tuple(x.get_ydata()) for x in figure.axes[0].lines}
+    assert drawn == {(0.3, 0.4), (0.6, 0.7)}
+    assert labels(figure) == ["vit", "vit without attention", "500 images"]
+
+
 def study_of(**tables: pd.DataFrame) -> Analysis:
     """A study of one model with a log or with measures of attention."""
     named = {k: v.assign(protocol="steps", control="none") for k, v in tables.items()}

@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.chart import Chart
 from vision_attn.report.curves import Words, ends
-from vision_attn.report.looks import looks
+from vision_attn.report.looks import attending, looks
 from vision_attn.report.numbers import short
 from vision_attn.texts import in_figure
 
@@ -75,20 +75,30 @@ VARIED = 1.5
 """From this ratio of parameters on, the variants of a model are of different capacity."""
 
 
+def _family(model: str, analysis: Analysis) -> str:
+    arch = analysis.archs.get(model, model)
+    lost = attending(arch) and not attending(arch, analysis.args.get(model))
+    return f"{arch} without attention" if lost else arch
+
+
 def capacity(analysis: Analysis, chart: Chart) -> Words | None:
     """Accuracy and gap against parameters, a line a (family, size); None where nothing varies.
 
-    A family is what the labels of one model are; it varies where the study holds variants of it
-    with `VARIED` times as many parameters.
+    A family is what the labels of one model are, those without its attention apart; it varies where
+    the study holds variants of it with `VARIED` times as many parameters.
     """
-    archs = analysis.archs
-    rows = analysis.main.assign(family=[archs.get(m, m) for m in analysis.main["model"]])
+    family = {m: _family(m, analysis) for m in analysis.main["model"]}
+    rows = analysis.main.assign(family=[family[m] for m in analysis.main["model"]])
     params = rows.groupby(["family", "size"])["params"]
     rows = rows[params.transform("max") > VARIED * params.transform("min")]
     if rows.empty:
         return None
     top, bottom = chart.grid(2, 1, 1, 1.5, sharex=True)[:, 0]
-    chart.looks = looks(rows["family"], archs)
+    chart.looks = looks(
+        rows["family"],
+        {family[m]: analysis.archs.get(m, m) for m in family},
+        {family[m]: analysis.args.get(m, {}) for m in family},
+    )
     chart.strong = [*chart.looks, *rows["model"]]
     lines = dict(zip(sorted(rows["size"].unique()), ("-", "--", "-.", ":") * 9, strict=False))
     for axes, measure in ((top, "test_acc"), (bottom, "gap")):
