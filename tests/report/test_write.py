@@ -19,6 +19,7 @@ from vision_attn.cli import main
 from vision_attn.errors import UserError
 from vision_attn.report import write
 from vision_attn.report.analysis import analyse
+from vision_attn.report.chart import names_of
 from vision_attn.report.tables import markdown
 from vision_attn.report.write import report
 from vision_attn.study.keys import key_start
@@ -200,6 +201,8 @@ def test_what_was_not_tuned_stands_beside_what_was(tmp_path: Path, no_pictures: 
     table = pd.read_csv(out / "pairs.csv").query("size == 20 and measure == 'test_acc'")
     assert table.set_index("control")["value"].round(9).to_dict() == {"none": -0.1, "untuned": -0.2}
     assert "Runs that were not tuned have the same settings" in (out / "report.html").read_text()
+    styles = names_of(analysis.summary["control"])
+    assert styles == {"none": "tuned", "untuned": "not tuned"}
     assert (out / "controls.svg").is_file()
     again = report(out)
     pd.testing.assert_frame_equal(again.stored.results, analysis.stored.results, check_dtype=False)

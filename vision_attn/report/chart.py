@@ -24,9 +24,10 @@ from scipy.optimize import isotonic_regression
 from vision_attn.report.comparison import CONTROLS, PROTOCOLS
 from vision_attn.report.looks import Look
 from vision_attn.report.numbers import FIT, short, written
+from vision_attn.study.result import UNTUNED
 from vision_attn.texts import in_figure
 
-__all__ = ["FEW", "LINES", "NAMES", "Chart"]
+__all__ = ["FEW", "LINES", "NAMES", "Chart", "names_of"]
 
 LINES = {
     "steps": "-",
@@ -39,6 +40,14 @@ LINES = {
 """Line styles of protocols and controls."""
 
 NAMES = PROTOCOLS | CONTROLS
+
+
+def names_of(kinds: Iterable[str]) -> dict[str, str]:
+    """Protocols and controls in words, in their order; beside untuned runs plain ones are tuned."""
+    there = set(kinds)
+    plain = {"none": "tuned"} if UNTUNED in there else {}
+    return {kind: name for kind, name in (NAMES | plain).items() if kind in there}
+
 
 FEW = 3
 """Draws below which each is shown, since an interval of two says next to nothing."""
@@ -240,9 +249,8 @@ class Chart:
     def styles(self, kinds: Iterable[str]) -> list[Line2D]:
         """What the line style of each kind stands for, whatever the colour."""
         return [
-            Line2D([], [], color="0.3", ls=LINES[k], label=NAMES[k])
-            for k in NAMES
-            if k in set(kinds)
+            Line2D([], [], color="0.3", ls=LINES[k], label=name)
+            for k, name in names_of(kinds).items()
         ]
 
     def note(self, summary: pd.DataFrame, thin: str = "") -> str:

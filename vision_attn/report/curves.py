@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from vision_attn.report.analysis import Analysis
-from vision_attn.report.chart import FEW, LINES, NAMES, Chart
+from vision_attn.report.chart import FEW, LINES, NAMES, Chart, names_of
 from vision_attn.report.numbers import exact, number, times
 from vision_attn.texts import in_figure
 
@@ -111,7 +111,7 @@ def last_points(
 def _rows(axes: Axes, summary: pd.DataFrame, chart: Chart, measure: str, label: str) -> None:
     """A row a run's kind, of one size: mean, 95 % interval, and the draws where there are two."""
     table = summary.sort_values([f"{measure}_mean", "model"], ignore_index=True)
-    several = [kind for kind in ("protocol", "control") if summary[kind].nunique() > 1]
+    several = {kind: names_of(summary[kind]) for kind in ("protocol", "control")}
     names = []
     for i, row in enumerate(table.to_dict("records")):
         model, at, y = row["model"], table.loc[[i]], np.array([float(i)])
@@ -121,7 +121,11 @@ def _rows(axes: Axes, summary: pd.DataFrame, chart: Chart, measure: str, label: 
             chart.mark(model, colour, axes.hlines(y, low, high, color=colour, lw=2.5))
         chart.draws(axes, y, at, measure, model, flat=True)
         chart.points(axes, at[f"{measure}_mean"], y, at, measure, model)
-        names.append(", ".join([in_figure(model, 24), *(NAMES[row[kind]] for kind in several)]))
+        names.append(
+            ", ".join(
+                [in_figure(model, 24), *(n[row[kind]] for kind, n in several.items() if len(n) > 1)]
+            )
+        )
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.6, len(names) - 0.4)
     gaps = measure == "gap"
