@@ -37,11 +37,11 @@ def main() -> None:
             table(study, control, measure)[list(args.models)]
             for study, control in zip(args.studies, args.controls, strict=True)
         )
-        moved = scale * (after - before).dropna()
+        moved = scale * (after - before)
         first, second = args.models[:2]
         moved[f"{first} - {second}"] = moved[first] - moved[second]
         for name in moved:
-            for size, values in moved[name].groupby(level="size"):
+            for size, values in moved[name].dropna().groupby(level="size"):
                 mean, low, high, _ = interval(values)
                 text = f"{mean:{form}} ({low:{form}} to {high:{form}})"
                 cells.setdefault((int(str(size)), str(name)), []).append(text)
