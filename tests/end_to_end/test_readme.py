@@ -57,6 +57,8 @@ def test_numbers_of_the_first_screen_are_those_of_the_stored_runs() -> None:
         (5000, "{:.1f} at 5,000 ({:.1f} to {:.1f})"),
     ):
         assert text.format(*interval(isolated.loc[size]["points"])[:3]) in README
+    fewer = isolated.loc[500]["points"] - isolated.loc[5000]["points"]
+    assert "{:.1f} less than at 500 ({:.1f} to {:.1f})".format(*interval(fewer)[:3]) in README
 
 
 def test_numbers_of_the_relational_study_are_those_of_its_runs() -> None:
