@@ -63,6 +63,19 @@ def test_another_configuration_is_refused(
     assert tree(store.root) == before
 
 
+def test_a_cnn_without_the_model_it_was_matched_to_is_told_its_widths(
+    store: Store, source: Source, made: Plan
+) -> None:
+    """More draws of the CNN alone: without the other its widths are solved for another."""
+    alone = replace(STUDY, models=["cnn"], args={})
+    with pytest.raises(UserError, match=r"or the former: --args\.cnn '.*widths.*'$") as e:
+        store.open(plan(alone, source))
+    args = json.loads(str(e.value).split("'")[-2])
+    again = plan(replace(alone, args={"cnn": args}), source)
+    store.open(again)
+    assert {cell.key for cell in again.cells} < {cell.key for cell in made.cells}
+
+
 @pytest.mark.parametrize(
     ("change", "names"),
     [

@@ -1,5 +1,6 @@
 """study.yaml: what was started in a directory, and what may change between two starts."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -76,10 +77,12 @@ def refuse_other(root: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any
                 f" {new.get(key)}; choose another directory"
             )
     for model, args in wanted["args"].items():
-        if stored["args"].get(model, args) != args:
+        known = stored["args"].get(model, args)
+        if known != args:
+            told = {k: v for k, v in known.items() if k not in ("arch", "augment")}
             raise UserError(
-                f"out {root} holds {model} with {stored['args'][model]}, this study has"
-                f" {args}; choose another directory"
+                f"out {root} holds {model} with {known}, this study has {args}; choose another"
+                f" directory, or the former: --args.{model} '{json.dumps(told)}'"
             )
 
 
