@@ -18,8 +18,8 @@ def test_a_name_is_the_file_of_that_name(here: Path, capsys: pytest.CaptureFixtu
     line = ["--config", "quick", "--draws", "2", "--config=cifar10_cpu", "-c", "quick.yaml"]
     made = with_presets(line)
     assert made == [
-        "--config", str(files["quick"]), "--draws", "2", f"--config={files['cifar10_cpu']}",
-        "-c", str(files["quick"]),
+        "--config", str(files["quick"]), f"--config={files['cifar10_cpu']}",
+        "-c", str(files["quick"]), "--draws", "2",
     ]  # fmt: skip
     got = printed("compare --config quick --draws 2", capsys)
     wanted = yaml.safe_load((ROOT / "configs" / "quick.yaml").read_text())
@@ -31,6 +31,16 @@ def test_a_file_of_that_name_comes_first(here: Path, capsys: pytest.CaptureFixtu
     Path("quick").write_text("draws: 7\n")
     assert with_presets(["--config", "quick"]) == ["--config", "quick"]
     assert printed("compare --config quick", capsys)["draws"] == 7
+
+
+@pytest.mark.parametrize("line", ["--draws 3 --config quick", "--config quick --draws 3"])
+def test_an_option_overrides_the_file_wherever_it_stands(
+    line: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    got = printed(f"compare {line}", capsys)
+    assert (got["draws"], got["sizes"]) == (3, printed("compare --config quick", capsys)["sizes"])
+    fit = line.replace("draws", "trainer.max_epochs").replace("quick", "dense")
+    assert printed(f"fit {fit}", capsys)["trainer"]["max_epochs"] == 3
 
 
 def test_other_words_are_left_to_the_parser(here: Path) -> None:

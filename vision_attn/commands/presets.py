@@ -1,6 +1,7 @@
 """Configurations that come with the package, by name: `--config quick` from any directory."""
 
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from vision_attn.errors import UserError
@@ -21,19 +22,23 @@ def presets() -> dict[str, Path]:
 def with_presets(args: Iterable[str]) -> list[str]:
     """A command line with the file of each preset; a file or folder of that name comes first.
 
+    Files stand before the options, wherever they were, so that an option overrides them.
+
     Raises:
         UserError: a word after `--config` that is neither.
     """
-    line = list(args)
-    for here, word in enumerate([*line]):
+    files: list[str] = []
+    others: list[str] = []
+    words = iter(args)
+    for word in words:
         option, equals, value = word.partition("=")
         if option not in ("--config", "-c"):
-            continue
-        if equals:
-            line[here] = f"{option}={_file(value)}"
-        elif here + 1 < len(line):
-            line[here + 1] = _file(line[here + 1])
-    return line
+            others.append(word)
+        elif equals:
+            files.append(f"{option}={_file(value)}")
+        else:
+            files += [word, *(_file(name) for name in islice(words, 1))]
+    return files + others
 
 
 def _file(name: str) -> str:
