@@ -26,7 +26,8 @@ def arm(label: str, config: RunConfig) -> Arm:
 def key(path: Path) -> str:
     """Key of a stored cell, made from nothing but what is stored."""
     row = json.loads(path.read_text(encoding="utf-8"))
-    study = yaml.safe_load((path.parents[2] / "study.yaml").read_text(encoding="utf-8"))
+    root = path.parents[3 if path.parents[2].name == "tuning" else 2]  # a try is of its study
+    study = yaml.safe_load((root / "study.yaml").read_text(encoding="utf-8"))
     values = row["config"]
     config = RunConfig(
         **{
@@ -46,8 +47,8 @@ def of(study: Path) -> str:
 
 
 def test_there_are_228_cells_of_the_first_studies() -> None:
-    later = ("cifar10_attention", "relational")
-    early = [path for path in CELLS if not of(path).startswith(later)]
+    first = ("cifar10_capacity", "cifar10_cpu", "cifar10_fitted", "cifar10_local")
+    early = [path for path in CELLS if of(path).startswith(first)]
     assert len(early) == 228
 
 

@@ -29,6 +29,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         if (stored / "cells").is_dir():
             shutil.copytree(stored / "cells", place / "cells")
             shutil.copy(stored / "study.yaml", place)
+            if (stored / "tuning.csv").is_file():
+                shutil.copy(stored / "tuning.csv", place)
             Store(place).write_results()
         else:
             place.mkdir()
@@ -38,10 +40,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return places
 
 
-def test_there_are_six_studies() -> None:
+def test_there_are_nine_studies() -> None:
     assert STUDIES == [
         "cifar10_attention", "cifar10_capacity", "cifar10_cpu", "cifar10_fitted", "cifar10_local",
-        "digits",
+        "cifar10_pixels", "cifar10_regularised", "cifar10_tuned", "digits",
     ]  # fmt: skip
 
 
