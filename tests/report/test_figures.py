@@ -98,8 +98,10 @@ def test_bands_of_few_draws_do_not_stretch_the_axis_past_all_images() -> None:
     low, high = draw(analysis, "accuracy").axes[0].get_ylim()
     assert -0.05 < low < 0
     assert 1 < high < 1.05
-    low, high = draw(analysed(rows[6:]), "accuracy").axes[0].get_ylim()
+    (axes,) = draw(analysed(rows[6:]), "accuracy").axes
+    low, high = axes.get_ylim()
     assert (low > 0.4, high < 0.6) == (True, True)
+    assert axes.get_autoscaley_on()  # it follows what a user adds
 
 
 def test_controls_of_one_size_are_rows() -> None:

@@ -48,7 +48,10 @@ def store(tmp_path: Path) -> Store:
         ({"rows": 5}, "rows 10, this one has 5"),
         ({"threads": 2}, "threads 1, this one has 2"),
         ({"match": "flops"}, "match params, this one has flops"),
-        ({"augment_of": {"vit": AugmentConfig(pad=1)}}, r"vit with .*this study has .*'pad': 1"),
+        (
+            {"augment_of": {"vit": AugmentConfig(pad=1)}},
+            r"vit with .*this study has .*'pad': 1.*directory$",
+        ),
         ({"args": {"vit": VIT | {"depth": 2}}}, r"vit with .*'depth': 1.*'depth': 2"),
         ({"data": DataConfig(val_fraction=0.2)}, r"data\.val_fraction 0\.1, this one has 0\.2"),
     ],

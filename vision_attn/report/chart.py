@@ -290,7 +290,8 @@ class Chart:
     def percent(self, axes: Axes, label: str) -> None:
         """A share on the vertical axis, in per cent; a wide band is cut where no share can be."""
         low, high = axes.get_ylim()
-        axes.set_ylim(max(low, -0.03), min(high, 1.03))
+        if low < -0.03 or high > 1.03:  # else the axis goes on to follow what is drawn
+            axes.set_ylim(max(low, -0.03), min(high, 1.03))
         axes.set_ylabel(label)
         axes.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
 

@@ -111,7 +111,8 @@ def last_points(
 def _rows(axes: Axes, summary: pd.DataFrame, chart: Chart, measure: str, label: str) -> None:
     """A row a run's kind, of one size: mean, 95 % interval, and the draws where there are two."""
     table = summary.sort_values([f"{measure}_mean", "model"], ignore_index=True)
-    several = {kind: names_of(summary[kind]) for kind in ("protocol", "control")}
+    kinds = {kind: names_of(summary[kind]) for kind in ("protocol", "control")}
+    several = {kind: words for kind, words in kinds.items() if len(words) > 1}
     names = []
     for i, row in enumerate(table.to_dict("records")):
         model, at, y = row["model"], table.loc[[i]], np.array([float(i)])
@@ -121,11 +122,8 @@ def _rows(axes: Axes, summary: pd.DataFrame, chart: Chart, measure: str, label: 
             chart.mark(model, colour, axes.hlines(y, low, high, color=colour, lw=2.5))
         chart.draws(axes, y, at, measure, model, flat=True)
         chart.points(axes, at[f"{measure}_mean"], y, at, measure, model)
-        names.append(
-            ", ".join(
-                [in_figure(model, 24), *(n[row[kind]] for kind, n in several.items() if len(n) > 1)]
-            )
-        )
+        told = (words[row[kind]] for kind, words in several.items())
+        names.append(", ".join([in_figure(model, 24), *told]))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.6, len(names) - 0.4)
     gaps = measure == "gap"

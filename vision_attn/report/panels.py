@@ -76,7 +76,7 @@ VARIED = 1.5
 
 
 def _family(model: str, analysis: Analysis) -> str:
-    arch = analysis.archs.get(model, model)
+    arch = analysis.archs[model]
     lost = attending(arch) and not attending(arch, analysis.args.get(model))
     return f"{arch} without attention" if lost else arch
 
@@ -88,7 +88,7 @@ def capacity(analysis: Analysis, chart: Chart) -> Words | None:
     the study holds variants of it with `VARIED` times as many parameters.
     """
     family = {m: _family(m, analysis) for m in analysis.main["model"]}
-    rows = analysis.main.assign(family=[family[m] for m in analysis.main["model"]])
+    rows = analysis.main.assign(family=analysis.main["model"].map(family))
     params = rows.groupby(["family", "size"])["params"]
     rows = rows[params.transform("max") > VARIED * params.transform("min")]
     if rows.empty:
@@ -96,7 +96,7 @@ def capacity(analysis: Analysis, chart: Chart) -> Words | None:
     top, bottom = chart.grid(2, 1, 1, 1.5, sharex=True)[:, 0]
     chart.looks = looks(
         rows["family"],
-        {family[m]: analysis.archs.get(m, m) for m in family},
+        {family[m]: analysis.archs[m] for m in family},
         {family[m]: analysis.args.get(m, {}) for m in family},
     )
     chart.strong = [*chart.looks, *rows["model"]]

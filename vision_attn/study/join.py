@@ -58,30 +58,26 @@ def _apart(parts: dict[Path, StoredStudy]) -> dict[Path, StoredStudy]:
         for root, part in parts.items()
         if any(study["identity"].get("tune") for study in part.studies.values())
     }
-    return {
-        root: part if root in tuned or not tuned else _untuned(part) for root, part in parts.items()
-    }
+    if not tuned:
+        return parts
+    return {root: part if root in tuned else _untuned(part) for root, part in parts.items()}
 
 
 def _untuned(part: StoredStudy) -> StoredStudy:
     def named(table: pd.DataFrame) -> pd.DataFrame:
         return table.replace({"control": {"none": UNTUNED}}) if len(table) else table
 
-    place = RUN.index("control")
+    def renamed(run: tuple[Any, ...]) -> tuple[Any, ...]:
+        facts = zip(RUN, run, strict=True)
+        return tuple(UNTUNED if fact == ("control", "none") else fact[1] for fact in facts)
+
     return replace(
         part,
         results=named(part.results),
         training=named(part.training),
         attention=named(part.attention),
         rises=named(part.rises),
-        correct={
-            (
-                *run[:place],
-                UNTUNED if run[place] == "none" else run[place],
-                *run[place + 1 :],
-            ): right
-            for run, right in part.correct.items()
-        },
+        correct={renamed(run): right for run, right in part.correct.items()},
     )
 
 

@@ -79,11 +79,17 @@ def refuse_other(root: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any
     for model, args in wanted["args"].items():
         known = stored["args"].get(model, args)
         if known != args:
-            told = {k: v for k, v in known.items() if k not in ("arch", "augment")}
-            raise UserError(
-                f"out {root} holds {model} with {known}, this study has {args}; choose another"
-                f" directory, or the former: --args.{model} '{json.dumps(told)}'"
-            )
+            said = f"out {root} holds {model} with {known}, this study has {args}; choose another"
+            raise UserError(f"{said} directory{_instead(model, known, args)}")
+
+
+def _instead(model: str, known: Mapping[str, Any], args: Mapping[str, Any]) -> str:
+    """How to have the arguments that are known, where nothing but arguments differs."""
+    others = ("arch", "augment")  # which the command line has elsewhere
+    if any(known.get(name) != args.get(name) for name in others):
+        return ""
+    told = {name: value for name, value in known.items() if name not in others}
+    return f", or the former: --args.{model} '{json.dumps(told)}'"
 
 
 def read_study(root: Path) -> dict[str, Any] | None:
