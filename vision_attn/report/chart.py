@@ -23,7 +23,7 @@ from scipy.optimize import isotonic_regression
 
 from vision_attn.report.comparison import CONTROLS, PROTOCOLS
 from vision_attn.report.looks import Look
-from vision_attn.report.numbers import FIT, short, written
+from vision_attn.report.numbers import FIT, short, span, written
 from vision_attn.study.result import UNTUNED
 from vision_attn.texts import in_figure
 
@@ -260,12 +260,11 @@ class Chart:
             thin: what the thin lines have in place of bands.
         """
         counts = sorted(summary["count"].unique())
-        span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         few = "" if {*summary["model"]} <= {*self.strong} else " of the thick lines"
         params = summary.groupby("model")["params"].first()
         least = f"{short(params.min())} to " * bool(params.max() > 1.1 * params.min())
         parts = {
-            f"mean of {span} draw{'s' * (counts != [1])}": True,
+            f"mean of {span(counts)} draw{'s' * (counts != [1])}": True,
             f"band: 95 % t interval{few}": counts[-1] >= FEW,
             thin: bool(thin and few) and counts[-1] >= FEW,
             f"dots: the two draws{few}": 2 in counts,

@@ -16,6 +16,7 @@ __all__ = [
     "mean_and_half",
     "number",
     "short",
+    "span",
     "times",
     "times_cell",
     "too_wide",
@@ -56,6 +57,12 @@ def images(sizes: Iterable[int]) -> str:
     """Sizes as words: `20, 50 and 1,000 images`."""
     words = [f"{int(s):,}" for s in sizes]
     return " and ".join([", ".join(words[:-1]), words[-1]][len(words) < 2 :]) + " images"
+
+
+def span(counts: Iterable[int]) -> str:
+    """`3`, or `3 to 10` where they differ."""
+    there = sorted(set(counts))
+    return " to ".join(str(n) for n in dict.fromkeys((there[0], there[-1])))
 
 
 def too_wide(low: float, high: float) -> bool:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.comparison import MEASURES, Comparison
-from vision_attn.report.numbers import FIT, exact, images, number, times, too_wide, unbounded
+from vision_attn.report.numbers import FIT, exact, images, number, span, times, too_wide, unbounded
 from vision_attn.report.senses import Sense, direction, first_upper, named
 from vision_attn.stats.multiplier import Crossing
 from vision_attn.stats.paired import RATIO
@@ -68,8 +68,7 @@ def verdict(analysis: Analysis) -> list[Answer]:
 def terms(analysis: Analysis) -> str:
     """What holds for all answers: data, budget, control, draws and the level of intervals."""
     counts = sorted({int(n) for n in analysis.main["count"]})
-    span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    draws = "1 draw, so no intervals" if counts == [1] else f"{span} draws, 95 % intervals"
+    draws = "1 draw, so no intervals" if counts == [1] else f"{span(counts)} draws, 95 % intervals"
     return ", ".join([*[analysis.data] * bool(analysis.data), analysis.setting.words, draws])
 
 
