@@ -8,6 +8,7 @@ import pytest
 from made_study import UNEVEN, analysed, pairs, row, table, with_pair
 from matplotlib import pyplot as plt
 from matplotlib import rc_context, rcParams
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection, PolyCollection
 from matplotlib.colors import same_color, to_hex
 from matplotlib.container import BarContainer, ErrorbarContainer
@@ -19,7 +20,7 @@ from vision_attn.errors import UserError
 from vision_attn.report.analysis import analyse
 from vision_attn.report.figures import draw, figures, only
 from vision_attn.report.looks import looks
-from vision_attn.report.style import render, style
+from vision_attn.report.style import options, render, style
 from vision_attn.study.results import StoredStudy
 from vision_attn.texts import in_figure
 
@@ -78,6 +79,21 @@ def test_a_long_legend_takes_no_room_from_the_axes(count: int) -> None:
         return axes.height
 
     assert height(count) > 0.9 * height(4)
+
+
+@pytest.mark.parametrize("font", [8, 10])
+def test_long_labels_of_axes_stay_in_a_narrow_figure(font: int) -> None:
+    long = [row(f"a_long_name_of_{m}", 1000, d, 0.5 + d / 50) for m in "abc" for d in (0, 1)]
+    with style(options(width=3.3, font=font)):
+        rows = draw(analysed(long), "gap")
+        more = [r | {"size": 2000, "test_acc": r["test_acc"] + 0.2} for r in long]
+        times = draw(analysed(long + more), "multiplier")
+        for figure, of_axis in ((rows, Axes.get_xaxis), (times, Axes.get_yaxis)):
+            render(figure, "x", ("png",))
+            label = of_axis(figure.axes[0]).label
+            box = label.get_window_extent()
+            assert (box.x0 >= 0, box.y0 >= 0) == (True, True), label
+            assert (box.x1 <= figure.bbox.width, box.y1 <= figure.bbox.height) == (True, True)
 
 
 def test_controls_show_only_models_that_have_one() -> None:

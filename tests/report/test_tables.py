@@ -34,7 +34,7 @@ def test_table_by_hand() -> None:
         "| images | draws | cnn test | vit test | cnn gap | vit gap | cnn - vit |",
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         f"| 20 | 3 | 70.0 ± {a} | 40.0 ± {b} | 30.0 ± {a} | 60.0 ± {b} | 30.0 ± {c} |",
-        f"| 1,000 | 3 | 90.0 ± 0.0 | 80.0 ± {b} | 10.0 ± 0.0 | 15.0 ± {b}* | 5.0 ± {d} |",
+        f"| 1,000 | 2 to 3 | 90.0 ± 0.0 | 80.0 ± {b} | 10.0 ± 0.0 | 15.0 ± {b}* | 5.0 ± {d} |",
     ]
 
 
@@ -80,7 +80,7 @@ def test_latex_is_escaped_and_has_the_numbers_of_the_table() -> None:
     assert "50\\%\\_a\\&b" in text
     assert "\\begin{tabular}{rrrrrrrrr}" in text
     assert "70.0\\,$\\pm$\\,49.7" in text
-    assert "1{,}000 & 3" in text
+    assert "1{,}000 & 2 to 3" in text
     assert text.count("\\toprule") == text.count("\\bottomrule") == 1
     assert escaped("\\^~$#{}") == (
         "\\textbackslash{}\\textasciicircum{}\\textasciitilde{}\\$\\#\\{\\}"

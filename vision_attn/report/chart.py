@@ -228,10 +228,8 @@ class Chart:
                 axes.legend(handles=handles)
             return
         width, height = self.figure.get_size_inches()
-        letters = max(
-            20, int(width * 72 / (0.53 * FontProperties(size="small").get_size_in_points()))
-        )
-        note = fill(note.replace(" %", "\u00a0%"), letters)  # a number keeps its unit
+        small = FontProperties(size="small").get_size_in_points()
+        note = _folded(note.replace(" %", "\u00a0%"), width, small)  # a number keeps its unit
         if not handles:
             self.figure.supxlabel(note, fontsize="small", color=_GREY)
             return
@@ -286,6 +284,11 @@ class Chart:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(label)
 
+    def upright(self, axes: Axes, label: str) -> None:
+        """Name the vertical axis, in lines that are no longer than it."""
+        length = 0.85 * axes.bbox.height / axes.figure.dpi  # what stands below takes some
+        axes.set_ylabel(_folded(label, length, _points("axes.labelsize")))
+
     def percent(self, axes: Axes, label: str) -> None:
         """A share on the vertical axis, in per cent; a wide band is cut where no share can be."""
         low, high = axes.get_ylim()
@@ -316,6 +319,11 @@ def _points(name: str) -> float:
     """A size of letters in points, by its rcParam."""
     rules: Any = matplotlib.rcParams
     return FontProperties(size=rules[name]).get_size_in_points()
+
+
+def _folded(text: str, inches: float, size: float) -> str:
+    """Text in lines of some inches, with letters of so many points."""
+    return fill(text, max(20, int(inches * 72 / (0.53 * size))))
 
 
 _UNITS = dict.fromkeys(("gap", "behind", "online_gap"), ("%", " points"))

@@ -128,7 +128,7 @@ def _rows(axes: Axes, summary: pd.DataFrame, chart: Chart, measure: str, label: 
     axes.set_ylim(-0.6, len(names) - 0.4)
     gaps = measure == "gap"
     images = f"{int(table['size'].iloc[0]):,} training images"
-    axes.set_xlabel(f"{label}{', points' * gaps}, {images}")
+    axes.set_xlabel(f"{label}{', points' * gaps}, {images}", wrap=True)
     axes.xaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g}{' %' * (not gaps)}")
     axes.grid(visible=False, axis="y")
     chart.strong = table["model"].tolist()
@@ -277,7 +277,7 @@ def multiplier(analysis: Analysis, chart: Chart) -> Words | None:
     chart.log_names(axes.yaxis, lambda v: f"{v:g}", "235")
     first, second = (in_figure(m, 20) for m in (c.first, c.second))
     chart.sizes(axes, table["n"], f"training images of {first}")
-    axes.set_ylabel(f"{second} needs … times the images of {first}")
+    chart.upright(axes, f"{second} needs … times the images of {first}")
     parts = {
         "bar: 95 % interval": table["low"].notna().any(),
         "arrow: the interval goes on": (barred & (high > top)).any(),
@@ -331,7 +331,7 @@ def protocol_split(analysis: Analysis, chart: Chart) -> Words | None:
     axes.set_xticks(at, [f"{s:,}" for s in split["size"]], rotation=45 if len(at) > 7 else 0)
     axes.set_xlabel("training images")
     first, second = (in_figure(m, 20) for m in (c.first, c.second))
-    axes.set_ylabel(f"{first} minus {second}, points")
+    chart.upright(axes, f"{first} minus {second}, points")
     handles, _ = axes.get_legend_handles_labels()
     text = "bar: 95 % t interval over draws" if split["total_low"].notna().any() else ""
     chart.legend(axes, handles, text, columns=1)

@@ -11,7 +11,7 @@ from functools import cached_property
 import pandas as pd
 
 from vision_attn.report.comparison import MEASURES, Change, Comparison, Measure
-from vision_attn.report.numbers import images, too_wide, written
+from vision_attn.report.numbers import images, span, too_wide, written
 
 __all__ = ["Sense", "direction", "first_upper", "named"]
 
@@ -129,7 +129,7 @@ class Sense:
             if kind == "open":
                 yield f"no difference can be shown {where} ({self.by(rows)} apart)"
             elif kind == "wide":
-                draws = int(rows["count"].max())
+                draws = span(rows["count"])
                 yield f"too wide to say {where} with {draws} draws ({self.by(rows)} in the mean)"
             elif kind == "single":
                 above, below = rows[rows["mean"] > 0], rows[rows["mean"] < 0]

@@ -71,7 +71,7 @@ def _results(
     rows = []
     for size, at in setting.of(analysis.summary).groupby("size", sort=True):
         by_model = at.set_index("model").to_dict("index")
-        row = [f"{size:,}", str(at["count"].max())]
+        row = [f"{size:,}", numbers.span(at["count"])]
         row += [result_cell(by_model.get(m), measure) for measure in measures for m in models]
         if c:
             row.append("".join(map(numbers.difference_cell, at_size(c.points, size))))
