@@ -80,6 +80,17 @@ def test_models_on_the_line_pick_from_the_file(
     assert list(got["augment_of"]) == augment_of
 
 
+def test_a_reference_of_the_file_goes_with_its_model(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("some.yaml").write_text("models: [vit, cnn, linear]\nreference: linear\n")
+    command = "compare --config some.yaml"
+    assert printed(command, capsys)["reference"] == "linear"
+    assert printed(f"{command} --models vit,linear", capsys)["reference"] == "linear"
+    assert printed(f"{command} --models vit,cnn", capsys)["reference"] is None
+    assert printed(f"{command} --models vit,cnn --reference vit", capsys)["reference"] == "vit"
+
+
 @pytest.mark.parametrize("command", ["compare", "budget", "fit", "test"])
 def test_print_config_is_whole_and_loads_again(
     here: Path, capsys: pytest.CaptureFixture[str], command: str

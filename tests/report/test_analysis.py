@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from made_study import analysed, everything, pairs, row
+from made_study import analysed, everything, pairs, row, table
 from rich.console import Console
 
 import vision_attn.report
@@ -20,7 +20,7 @@ from vision_attn.report.page import page
 from vision_attn.report.tables import markdown
 from vision_attn.report.terminal import show
 from vision_attn.stats.paired import RATIO
-from vision_attn.study.results import read
+from vision_attn.study.results import StoredStudy, read
 
 ARCHS = {"vit_small": "vit", "cnn_small": "cnn", "cnn_large": "cnn", "big": "vit", "wide": "cnn"}
 
@@ -68,6 +68,23 @@ def test_the_other_of_a_pair_is_of_another_kind_than_a_named_reference() -> None
     assert choose_pair([*archs], archs, args, "b") == ("b", "cnn")
     assert choose_pair(["a", "b"], archs, args, "b") == ("b", "a")
     assert choose_pair(["b"], archs, args, "b") is None
+
+
+def test_a_study_names_its_reference() -> None:
+    runs = [row(m, 20, d, 0.5 + d / 10) for m in ("cnn", "vit", "linear") for d in (0, 1)]
+    study = {"identity": {"data": {"name": "digits", "fingerprint": "x"}}, "args": {}}
+
+    def first(*references: str | None, named: str | None = None) -> str:
+        studies = {str(i): study | {"reference": name} for i, name in enumerate(references)}
+        made = analyse(StoredStudy(table(runs), studies), named)
+        assert made.pair is not None
+        return made.pair[0]
+
+    assert first(None) == "cnn"
+    assert first("linear") == "linear"
+    assert first(None, "vit", "linear") == "vit"
+    assert first("gone", "linear") == "linear"  # without results
+    assert first("linear", named="cnn") == "cnn"
 
 
 def test_settings_stand_in_order_and_have_words() -> None:

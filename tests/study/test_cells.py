@@ -202,6 +202,7 @@ def test_epochs_give_small_sizes_few_updates(source: Source) -> None:
         ({"match_to": "cnn"}, "match_to is cnn"),
         ({"match_to": {"vit": "cnn"}}, r"match_to\.vit is no CNN"),
         ({"match_to": {"cnn": "vat"}}, r"match_to\.cnn is vat, which is no model of the study"),
+        ({"reference": "vat"}, "reference is vat, which is no model of the study; "),
         ({"models": ["=vit"]}, "models has '=vit'; wanted NAME or LABEL=NAME"),
         ({"models": ["a="]}, "models has 'a='"),
         ({"models": ["a=vit", "a=cnn"]}, "names one twice"),

@@ -152,6 +152,14 @@ def test_study_yaml_keeps_what_makes_all_runs_again(
     assert started(store, source, *changes) == want
 
 
+def test_the_last_reference_that_is_named_stays(store: Store, source: Source) -> None:
+    held = []
+    for name in (None, "vit", None, "cnn", "vit"):
+        started(store, source, {"reference": name})
+        held.append(yaml.safe_load((store.root / "study.yaml").read_text()).get("reference"))
+    assert held == [None, "vit", "vit", "cnn", "vit"]
+
+
 def test_an_earlier_study_yaml_goes_on(store: Store, source: Source) -> None:
     file = store.root / "study.yaml"
     held = yaml.safe_load(file.read_text())

@@ -84,6 +84,7 @@ COMMON = {
         "--sizes 50,100,all": "numbers of training images",
         "--draws 3": "random subsets of each size, for intervals",
         "--budget.steps 400": "updates of a run; --budget.epochs N for passes",
+        "--reference cnn": "what the report compares the others with",
         "--out runs/compare": "results; the same command goes on where it ended",
         "--workers N": "runs at the same time; one a core by default",
     },

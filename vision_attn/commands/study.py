@@ -104,6 +104,8 @@ def _written_out(parser: "ArgumentParser", args: Sequence[str]) -> list[str]:
         if isinstance(given.match_to, dict):
             match_to = {k: v for k, v in given.match_to.items() if k not in others}
             line.append(f"--match_to={flow(match_to)}")
+        if given.reference in others:
+            line.append("--reference=null")
         if given.augment_of:
             mine = {k: v for k, v in given.as_dict()["augment_of"].items() if k not in others}
             line.append(f"--augment_of={flow(mine)}")

@@ -130,7 +130,8 @@ def analyse(stored: StoredStudy, reference: str | None = None) -> Analysis:
 
     Args:
         stored: the results.
-        reference: the model that others are compared with; by default as of `choose_pair`.
+        reference: the model that others are compared with; by default the one that the study
+            names, else as of `choose_pair`.
 
     Raises:
         UserError: a reference without results in the main setting.
@@ -150,6 +151,8 @@ def analyse(stored: StoredStudy, reference: str | None = None) -> Analysis:
             f"reference {reference!r} is no model of these results; choose one of"
             f" {', '.join(models)}"
         )
+    if reference is None:
+        reference = next((name for name in stored.references if name in models), None)
     pair = choose_pair(models, archs, args, reference)
     comparisons = {
         s: compared(results, s, pair[0], stored.correct) if pair else {} for s in settings

@@ -67,7 +67,8 @@ def load_study(*roots: "str | PathLike[str]", reference: str | None = None) -> L
 
     Args:
         roots: the directories.
-        reference: label of the model that others are compared with; by default a CNN.
+        reference: label of the model that others are compared with; by default that of the
+            study, else a CNN.
 
     Raises:
         UserError: no results there, directories that do not fit together, or no such label.

@@ -39,7 +39,7 @@ def report(
         out: where to; a study's own directory by default, needed where several are joined.
         kinds: of the figures; the page holds them as `svg` whether or not they are kept as such.
         models: of the figures, all by default; tables and text stay whole.
-        reference: the model that others are compared with; by default as of `choose_pair`.
+        reference: the model that others are compared with; by default as of `analyse`.
         looks: rcParams of the figures; see `style.options`.
         tell: called with the number of figures before they are drawn.
 

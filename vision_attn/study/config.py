@@ -123,6 +123,8 @@ class Study:
         match: what of a CNN is made equal to the model it is matched to: params, flops, both, none.
         match_to: the model whose cost a CNN's widths are solved for, or one for each CNN's label;
             null is the first of `models` that is no CNN.
+        reference: the model that the report compares the others with, by its label; null is `cnn`,
+            or the first CNN.
         sizes: numbers of training images; `all` is every image outside validation; null is 20, 50,
             100, 200 ... up to that.
         draws: how many subsets of each size.
@@ -151,6 +153,7 @@ class Study:
     args: dict[str, dict[str, Any]] | None = None
     match: Match = "params"
     match_to: str | dict[str, str] | None = None
+    reference: str | None = None
     sizes: list[int | Literal["all"]] | None = None
     draws: int = 3
     first_draw: int = 0
@@ -229,6 +232,11 @@ class Study:
                     raise UserError(f"match_to.{name} is no CNN of the study")
                 if target not in (*labels, *MODELS) and not target.startswith("timm:"):
                     raise UserError(f"match_to.{name} is {target}, which is no model of the study")
+        if self.reference is not None and self.reference not in labels:
+            raise UserError(
+                f"reference is {self.reference}, which is no model of the study;"
+                f" {near(self.reference, labels)}"
+            )
         if self.precision not in SUPPORTED_PRECISION:
             raise UserError(
                 f"precision {self.precision!r} is not known; choose one of"

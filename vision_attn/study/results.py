@@ -57,6 +57,11 @@ class StoredStudy:
         named = zip(self.results["model"], self.results["arch"], strict=True)
         return {str(label): str(arch) for label, arch in named}
 
+    @property
+    def references(self) -> list[str]:
+        """The models that the directories name to compare the others with."""
+        return [study["reference"] for study in self.studies.values() if study.get("reference")]
+
 
 def read_results(root: Path) -> pd.DataFrame:
     """Results of a study's directory: from its cells, else from its results.csv.

@@ -100,6 +100,8 @@ class Store:
             text["starts"] = [s for s in starts(stored) if not covers(start, s)]
             if not any(covers(s, start) for s in text["starts"]):
                 text["starts"].append(start)
+            if reference := plan.study.reference or stored.get("reference"):
+                text["reference"] = reference
             text["costs"] = stored.get("costs", {}) | {
                 label: {**asdict(arm.cost), "matched": arm.matched}
                 for label, arm in plan.arms.items()

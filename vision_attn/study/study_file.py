@@ -18,7 +18,7 @@ __all__ = ["check_study", "covers", "identity", "read_study", "read_yaml", "refu
 
 CHANGEABLE = (
     "models", "args", "sizes", "draws", "first_draw", "seeds", "controls", "match_to", "checkpoint",
-    "measure", "augment_of",
+    "measure", "augment_of", "reference",
 )  # fmt: skip
 """Parts of a study that may change between two starts: they add cells, or files to a cell."""
 
@@ -133,6 +133,7 @@ def check_study(file: Path, study: Any) -> None:
     for name in ("name", "fingerprint"):
         part(data, name, str, needed=True)
     part(fixed, "budget", dict)
+    part(study, "reference", str)
     args = part(study, "args", dict, needed=True)
     costs = part(study, "costs", dict) or {}
     for above in (args, costs):
