@@ -74,12 +74,23 @@ def test_draws_are_the_largest_table_without_holes() -> None:
 
 
 def test_of_two_tables_of_one_size_the_one_with_more_draws_counts() -> None:
-    """Three sizes of 4 draws or four sizes of 3 draws: twelve runs both times."""
-    table = made({"vit": lambda n: n**-0.5}, draws=4, noise=0.1)
-    last = (table["size"] == 1000) & (table["draw"] == 2)
-    sizes, errors = draws_of(table[(table["size"] <= 1000) & ~last], ["vit"])["vit"]
-    assert sizes.tolist() == [100, 200, 500]
-    assert errors.shape == (4, 3)
+    """Two sizes of 3 draws or three sizes of 2 draws: six runs both times."""
+    table = made({"vit": lambda n: n**-0.5}, draws=3, noise=0.1)
+    last = (table["size"] == 500) & (table["draw"] == 2)
+    sizes, errors = draws_of(table[(table["size"] <= 500) & ~last], ["vit"])["vit"]
+    assert sizes.tolist() == [100, 200]
+    assert errors.shape == (3, 2)
+
+
+def test_more_draws_at_some_sizes_hide_no_other_size() -> None:
+    """Six draws at three sizes are more runs than three at six, of which the curves meet."""
+    table = made({"cnn": lambda n: n**-0.5, "vit": lambda n: 30 / n}, draws=6, noise=0.05)
+    few = table[(table["size"] < 1000) | (table["draw"] < 3)]
+    sizes, errors = draws_of(few, ["cnn", "vit"])["vit"]
+    assert sizes.tolist() == SIZES.tolist()
+    assert errors.shape == (3, len(SIZES))
+    sizes, errors = draws_of(table[(table["size"] < 1000) | (table["draw"] < 2)], ["vit"])["vit"]
+    assert (sizes.tolist(), errors.shape) == (SIZES.tolist(), (2, len(SIZES)))
 
 
 # Laws

@@ -19,12 +19,17 @@ from vision_attn.stats.intervals import Floats
 
 __all__ = ["draws_of", "falling", "paired_bootstrap", "resample_means"]
 
+ENOUGH = 3
+"""Draws from which on a curve is better for another size than for another draw."""
+
 
 def draws_of(runs: pd.DataFrame, models: Sequence[str]) -> dict[str, tuple[Floats, Floats]]:
     """Sizes (S,) and test errors (D, S) of each model, from the same D draws; seeds averaged.
 
-    While a study is still running, some cells are missing. The largest complete block of
-    (model, size) x draws is taken; on a tie, the one with more draws. Empty if a model has no run.
+    Some cells may be missing: a study still runs, or has more draws at some sizes. The largest
+    complete block of (model, size) x draws is taken, where draws above ENOUGH do not count, so that
+    further draws at some sizes hide no other size; on a tie, the one with more draws. Empty if a
+    model has no run.
     """
     runs = runs[runs["model"].isin(models)].assign(error=lambda t: 1 - t["test_acc"].astype(float))
     table = runs.pivot_table(index="draw", columns=["model", "size"], values="error")
@@ -32,11 +37,13 @@ def draws_of(runs: pd.DataFrame, models: Sequence[str]) -> dict[str, tuple[Float
     errors = table.to_numpy(float)
     whole = ~np.isnan(errors)
     rows, columns = (np.zeros(count, dtype=bool) for count in whole.shape)  # of the block
+    most = 0
     for least in sorted(set(whole.sum(0)), reverse=True):
         wide = whole.sum(0) >= least
         long = whole[:, wide].all(1)
-        if set(names[wide]) == set(models) and long.sum() * wide.sum() > rows.sum() * columns.sum():
-            columns, rows = wide, long
+        area = min(int(long.sum()), ENOUGH) * int(wide.sum())
+        if set(names[wide]) == set(models) and area > most:
+            columns, rows, most = wide, long, area
     if not rows.any():
         return {}
     mine = {model: columns & (names == model) for model in models}
