@@ -24,6 +24,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 STORED = ROOT / "docs" / "results" / "cifar10_cpu"
 FITTED = ROOT / "docs" / "results" / "cifar10_fitted"
 ISOLATED = ROOT / "docs" / "results" / "cifar10_attention"
+LONGER = ROOT / "docs" / "results" / "cifar10_attention_fitted"
 RELATIONAL = ROOT / "docs" / "results" / "relational"
 RESULTS = (ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8")
 PAGES = [README, RESULTS, (ROOT / "docs" / "study.md").read_text(encoding="utf-8")]
@@ -51,14 +52,15 @@ def test_numbers_of_the_first_screen_are_those_of_the_stored_runs() -> None:
     mean, low, high, *_ = interval(fitted.loc[500]["test loss"] - fitted.loc[5000]["test loss"])
     assert f"by {mean:.2f} ({low:.2f} to {high:.2f})" in README
     names = ("pooled_none", "pooled_attention")
-    isolated = pairs_of(runs_of(ISOLATED, names), *names)
-    for size, text in (
-        (1000, "{:.1f} points ahead of attention at 1,000 images ({:.1f} to {:.1f})"),
-        (5000, "{:.1f} at 5,000 ({:.1f} to {:.1f})"),
+    isolated, longer = (pairs_of(runs_of(study, names), *names) for study in (ISOLATED, LONGER))
+    for pairs, size, sign, text in (
+        (isolated, 1000, 1, "{:.1f} points ahead of attention at 1,000 images ({:.1f} to {:.1f})"),
+        (isolated, 5000, 1, "{:.1f} points behind at 5,000 images ({:.1f} to {:.1f})"),
+        (isolated, 45000, -1, "{:.1f} ahead at 45,000 ({:.1f} to {:.1f})"),
+        (longer, 5000, 1, "with three times the updates, {:.1f} ({:.1f} to {:.1f})"),
+        (longer, 45000, 1, "it is {:.1f} behind there ({:.1f} to {:.1f})"),
     ):
-        assert text.format(*interval(isolated.loc[size]["points"])[:3]) in README
-    fewer = isolated.loc[500]["points"] - isolated.loc[5000]["points"]
-    assert "{:.1f} less than at 500 ({:.1f} to {:.1f})".format(*interval(fewer)[:3]) in README
+        assert text.format(*interval(sign * pairs.loc[size]["points"])[:3]) in README
 
 
 def test_numbers_of_the_relational_study_are_those_of_its_runs() -> None:
