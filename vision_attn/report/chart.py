@@ -286,8 +286,9 @@ class Chart:
 
     def upright(self, axes: Axes, label: str) -> None:
         """Name the vertical axis, in lines that are no longer than it."""
-        length = 0.85 * axes.bbox.height / axes.figure.dpi  # what stands below takes some
-        axes.set_ylabel(_folded(label, length, _points("axes.labelsize")))
+        size = _points("axes.labelsize")
+        length = axes.bbox.height / axes.figure.dpi - 1.5 * size / 72  # what stands below has some
+        axes.set_ylabel(_folded(label, length, size))
 
     def percent(self, axes: Axes, label: str) -> None:
         """A share on the vertical axis, in per cent; a wide band is cut where no share can be."""
