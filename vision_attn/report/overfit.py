@@ -35,7 +35,7 @@ def senses(analysis: Analysis, chart: Chart) -> Words | None:
             _curve(axes, rows[rows["model"] == model], measure, model, chart)
         chart.sizes(axes, analysis.main["size"])
     left.set_title("in test accuracy")
-    left.set_ylabel(f"points behind {reference}")
+    chart.upright(left, f"points behind {reference}")
     left.yaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g}")
     right.set_title("in validation loss")
     right.set_ylabel("rise from its minimum, nats")

@@ -36,14 +36,14 @@ def draws_of(runs: pd.DataFrame, models: Sequence[str]) -> dict[str, tuple[Float
     names, sizes = (table.columns.get_level_values(level) for level in (0, 1))
     errors = table.to_numpy(float)
     whole = ~np.isnan(errors)
-    rows, columns = (np.zeros(count, dtype=bool) for count in whole.shape)  # of the block
-    most = 0
+    blocks = []
     for least in sorted(set(whole.sum(0)), reverse=True):
-        wide = whole.sum(0) >= least
-        long = whole[:, wide].all(1)
-        area = min(int(long.sum()), ENOUGH) * int(wide.sum())
-        if set(names[wide]) == set(models) and area > most:
-            columns, rows, most = wide, long, area
+        columns = whole.sum(0) >= least
+        if set(names[columns]) == set(models):
+            blocks.append((whole[:, columns].all(1), columns))
+    if not blocks:
+        return {}
+    rows, columns = max(blocks, key=lambda block: min(block[0].sum(), ENOUGH) * block[1].sum())
     if not rows.any():
         return {}
     mine = {model: columns & (names == model) for model in models}
