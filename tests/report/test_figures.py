@@ -1,5 +1,6 @@
 """What the further figures draw: lines, styles, bars and bounds, by their values."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,23 @@ def test_long_labels_of_axes_stay_in_a_narrow_figure(font: int) -> None:
             box = label.get_window_extent()
             assert (box.x0 >= 0, box.y0 >= 0) == (True, True), label
             assert (box.x1 <= figure.bbox.width, box.y1 <= figure.bbox.height) == (True, True)
+
+
+@pytest.mark.parametrize("width", [3.3, 5.0, 6.4, 10.0])
+@pytest.mark.parametrize("name", ["cnn", "a_pooled_model"])
+def test_sizes_stand_apart_beside_the_names_of_curves(name: str, width: float) -> None:
+    sizes = (100, 250, 500, 1000, 5000, 15000, 45000)
+    rows = [row(name, n, 0, 0.3 + n / 1e5) for n in sizes]
+    with style(options(width=width, font=8)):
+        figure = draw(analysed(rows), "accuracy")
+        render(figure, "x", ("png",))
+    assert names(figure) == [name]
+    ticks = figure.axes[0].get_xticklabels()
+    assert [t.get_text() for t in ticks] == [f"{n:,}" for n in sizes]
+    boxes = [t.get_window_extent() for t in ticks]
+    gaps = [b.x0 - a.x1 for a, b in pairwise(boxes)]
+    assert min(gaps) > 2 or {t.get_rotation() for t in ticks} == {45.0}
+    assert width < 10 or {t.get_rotation() for t in ticks} == {0.0}
 
 
 def test_controls_show_only_models_that_have_one() -> None:

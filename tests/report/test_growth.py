@@ -98,7 +98,9 @@ def test_growth_takes_the_side_from_the_points() -> None:
 
 def test_growth_names_what_was_not_fitted() -> None:
     points = differences((20, 0.1, 0.05, 0.15, 1), (50, 0.2, 0.1, 0.3, 0.5))
-    assert re.search("At 50 images .* undertraining", grown(UP, UP, points=points).details)
+    answer = grown(UP, UP, points=points)
+    assert answer.answer.endswith("from 10.0 to 20.0 points, not fitted at 50 images.")
+    assert re.search("At 50 images .* undertraining", answer.details)
     assert "undertraining" not in grown(UP, UP).details
 
 

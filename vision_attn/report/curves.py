@@ -80,7 +80,7 @@ def _against_size(summary: pd.DataFrame, chart: Chart, measure: str, label: str)
         of_model = summary[summary["model"] == model]
         for protocol, rows in of_model.groupby("protocol", sort=True):
             chart.curve(axes, rows, measure, model, LINES[str(protocol)])
-    chart.sizes(axes, summary["size"])
+    chart.sizes(axes, summary["size"], names=order)
     (chart.in_points if measure == "gap" else chart.percent)(axes, label)
     handles = _names(axes, summary, chart, measure, order)
     if summary["protocol"].nunique() > 1:
@@ -196,7 +196,7 @@ def error(analysis: Analysis, chart: Chart) -> Words | None:
         if model in laws:
             _law(axes, laws[model], rows["size"].to_numpy(float), chart, model)
     axes.set_yscale("log")
-    chart.sizes(axes, summary["size"])
+    chart.sizes(axes, summary["size"], names=order)
     chart.log_names(axes.yaxis, lambda v: f"{100 * v:.3g} %")
     axes.set_ylabel("test error")
     handles = _names(axes, errors, chart, "error", order)

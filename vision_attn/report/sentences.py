@@ -157,7 +157,9 @@ def growth(c: Comparison) -> Answer:
     accuracy, rise, online = (Sense.of(c, m) for m in ("test_acc", "val_loss_rise", "online_gap"))
     if len(c.points) < 2:
         return Answer(SHRINKS, "One size cannot say.")
-    parts = [f"in accuracy {accuracy.way()}"]
+    unfitted = c.points.iloc[[0, -1]].query("fitted < 1")
+    where = f", not fitted at {images(unfitted['size'])}" if len(unfitted) else ""
+    parts = [f"in accuracy {accuracy.way()}{where}"]
     side, ratio = accuracy.side, c.table(RATIO)["mean"]
     by_ratio = direction(c.change(RATIO), side)
     words = (
