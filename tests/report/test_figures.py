@@ -111,7 +111,7 @@ def test_sizes_stand_apart_beside_the_names_of_curves(name: str, width: float) -
     boxes = [t.get_window_extent() for t in ticks]
     gaps = [b.x0 - a.x1 for a, b in pairwise(boxes)]
     assert min(gaps) > 2 or {t.get_rotation() for t in ticks} == {45.0}
-    assert width < 10 or {t.get_rotation() for t in ticks} == {0.0}
+    assert width < 6 or {t.get_rotation() for t in ticks} == {0.0}
 
 
 def test_controls_show_only_models_that_have_one() -> None:

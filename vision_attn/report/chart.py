@@ -5,7 +5,6 @@ letters that those have, and no note.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
 from textwrap import fill
 from typing import Any, cast
 
@@ -188,10 +187,15 @@ class Chart:
 
         Where they do not fit, or the axes are the user's, handles for a legend are returned.
         """
-        if not self._room(axes, [*ends]):
+        names = [in_figure(name) for name in ends]
+        size = _points("legend.fontsize")
+        width, height = (
+            side / self.figure.dpi for side in (self.figure.bbox.width, axes.bbox.height)
+        )
+        step = 1.25 * size / 72 / height
+        longest = max(map(len, names)) * 0.6 * size / 72
+        if self.ax or longest > _ROOM * width or step * len(names) > 1:
             return [self.handle(name) for name in ends]
-        names, size = [in_figure(name) for name in ends], _points("legend.fontsize")
-        step = self._line(axes)
         axes.get_ylim()  # brings the range up to date
         to_axes = axes.transData + axes.transAxes.inverted()
         heights = to_axes.transform([*ends.values()])[:, 1]
@@ -210,17 +214,6 @@ class Chart:
             )  # fmt: skip
             self.mark(name, colour, text)
         return []
-
-    def _room(self, axes: Axes, names: Sequence[str]) -> float:
-        """Inches that names at the right of the axes take; 0 where they have to be in a legend."""
-        longest = max((len(in_figure(name)) for name in names), default=0)
-        inches = longest * 0.6 * _points("legend.fontsize") / 72
-        wide = inches > _ROOM * self.figure.bbox.width / self.figure.dpi
-        return 0 if self.ax or wide or self._line(axes) * len(names) > 1 else inches
-
-    def _line(self, axes: Axes) -> float:
-        """Share of the axes' height that one of these names takes."""
-        return 1.25 * _points("legend.fontsize") / 72 / (axes.bbox.height / self.figure.dpi)
 
     def handle(self, name: str) -> Line2D:
         """The entry of a model in a legend."""
@@ -279,28 +272,11 @@ class Chart:
 
     # Axes
 
-    def sizes(
-        self,
-        axes: Axes,
-        sizes: Iterable[float],
-        label: str = "training images",
-        names: Sequence[str] = (),
-    ) -> None:
-        """A log axis that names the sizes of the study and no others; aslant where they are near.
-
-        Args:
-            names: what `name_ends` will put at the right of these axes, which makes them narrower.
-        """
+    def sizes(self, axes: Axes, sizes: Iterable[float], label: str = "training images") -> None:
+        """A log axis that names the sizes of the study and no others."""
         ticks = sorted({int(s) for s in sizes})
         axes.set_xscale("log")
-        letter = 0.55 * _points("xtick.labelsize") / 72
-        width = 0.9 * (axes.bbox.width / axes.figure.dpi - self._room(axes, names))
-        decade = width / max(np.log10(ticks[-1] / ticks[0]), 1e-9)
-        near = any(
-            np.log10(b / a) * decade < letter * ((len(f"{a:,}") + len(f"{b:,}")) / 2 + 1.5)
-            for a, b in pairwise(ticks)
-        )
-        axes.set_xticks(ticks, [f"{s:,}" for s in ticks], rotation=45 if near else 0)
+        axes.set_xticks(ticks, [f"{s:,}" for s in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(label)
 

@@ -80,7 +80,7 @@ def _against_size(summary: pd.DataFrame, chart: Chart, measure: str, label: str)
         of_model = summary[summary["model"] == model]
         for protocol, rows in of_model.groupby("protocol", sort=True):
             chart.curve(axes, rows, measure, model, LINES[str(protocol)])
-    chart.sizes(axes, summary["size"], names=order)
+    chart.sizes(axes, summary["size"])
     (chart.in_points if measure == "gap" else chart.percent)(axes, label)
     handles = _names(axes, summary, chart, measure, order)
     if summary["protocol"].nunique() > 1:
@@ -196,7 +196,7 @@ def error(analysis: Analysis, chart: Chart) -> Words | None:
         if model in laws:
             _law(axes, laws[model], rows["size"].to_numpy(float), chart, model)
     axes.set_yscale("log")
-    chart.sizes(axes, summary["size"], names=order)
+    chart.sizes(axes, summary["size"])
     chart.log_names(axes.yaxis, lambda v: f"{100 * v:.3g} %")
     axes.set_ylabel("test error")
     handles = _names(axes, errors, chart, "error", order)
@@ -328,7 +328,7 @@ def protocol_split(analysis: Analysis, chart: Chart) -> Words | None:
         tips = [*zip(place, value, texts, strict=True)]
         chart.mark(label, colour, axes.scatter(place, value, s=0), tips)
     axes.axhline(0, color="black", lw=0.8)
-    axes.set_xticks(at, [f"{s:,}" for s in split["size"]], rotation=45 if len(at) > 7 else 0)
+    axes.set_xticks(at, [f"{s:,}" for s in split["size"]])
     axes.set_xlabel("training images")
     first, second = (in_figure(m, 20) for m in (c.first, c.second))
     chart.upright(axes, f"{first} minus {second}, points")

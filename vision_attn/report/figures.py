@@ -14,7 +14,7 @@ from vision_attn.report import curves, overfit, panels
 from vision_attn.report.analysis import Analysis
 from vision_attn.report.chart import Chart
 from vision_attn.report.looks import looks
-from vision_attn.report.style import style
+from vision_attn.report.style import aslant, settle, style
 from vision_attn.texts import in_figure
 
 __all__ = ["Picture", "draw", "figures", "only"]
@@ -88,8 +88,12 @@ def draw(analysis: Analysis, name: str, ax: Axes | None = None) -> Figure:
         raise UserError(f"{names[0]} has several panels and cannot be drawn into one axes")
     with style() if ax is None else nullcontext():
         picture = _picture(analysis, names[0], ax)
-    if picture is None:
-        raise UserError(f"these results do not allow the figure {names[0]}")
+        if picture is None:
+            raise UserError(f"these results do not allow the figure {names[0]}")
+        if ax is None:
+            settle(picture.figure)
+        else:
+            aslant(ax)
     return picture.figure
 
 

@@ -62,7 +62,7 @@ def online(analysis: Analysis, chart: Chart) -> Words | None:
     rows = table.assign(fitted=1.0)  # this sense asks for no fit
     for model in order:
         _curve(axes, rows[rows["model"] == model], "online_gap", model, chart)
-    chart.sizes(axes, table["size"], names=order)
+    chart.sizes(axes, table["size"])
     chart.in_points(axes, "offline minus online test error")
     handles = chart.name_ends(axes, last_points(rows, "online_gap", order))
     chart.legend(axes, handles, chart.note(rows, "bars: of the thin ones"))

@@ -4,16 +4,18 @@ import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vision_attn.errors import UserError
 
-__all__ = ["KINDS", "check_kinds", "options", "render", "style"]
+__all__ = ["KINDS", "aslant", "check_kinds", "options", "render", "settle", "style"]
 
 _SIZE = (5.4, 4.2)
 
@@ -69,9 +71,8 @@ def render(figure: Figure, name: str, kinds: Sequence[str] = ("svg", "png")) -> 
     dpi = figure.dpi if dpi == "figure" else dpi
     figure.set_dpi(dpi)
     FigureCanvasAgg(figure)
-    if layout := figure.get_layout_engine():
-        layout.execute(figure)
-        figure.set_layout_engine("none")
+    settle(figure)
+    figure.set_layout_engine("none")
     files = {}
     with matplotlib.rc_context({"svg.hashsalt": name}):
         for kind in kinds:
@@ -79,6 +80,26 @@ def render(figure: Figure, name: str, kinds: Sequence[str] = ("svg", "png")) -> 
             figure.savefig(content, format=kind, dpi=dpi, metadata=_METADATA.get(kind))
             files[kind] = content.getvalue()
     return files
+
+
+def settle(figure: Figure) -> None:
+    """Lay a figure out, with numbers aslant where they would touch."""
+    layout = figure.get_layout_engine()
+    if layout:
+        layout.execute(figure)
+    turned = [aslant(axes) for axes in figure.axes]
+    if any(turned) and layout:
+        layout.execute(figure)
+
+
+def aslant(axes: Axes) -> bool:
+    """Turn the numbers below axes where less than half a letter is between two of them."""
+    labels = [label for label in axes.get_xticklabels() if label.get_text()]
+    boxes = [label.get_window_extent() for label in labels if not label.get_rotation()]
+    near = any(b.x0 - a.x1 < a.height / 3 for a, b in pairwise(boxes))
+    if near:
+        axes.tick_params("x", rotation=45)
+    return near
 
 
 def options(
