@@ -71,6 +71,26 @@ def test_tpe_begins_with_the_same_tries_and_goes_on_from_the_store(
     pd.testing.assert_frame_equal(same, table)
 
 
+def test_a_further_start_keeps_the_table_of_the_tries_before(
+    source: Source, tmp_path: Path
+) -> None:
+    one, all_of_it = tmp_path / "one by one", tmp_path / "all"
+    halton = replace(STUDY, tuning=HALTON, tune=2, models=["linear", "second=linear"])
+    for part in (
+        replace(halton, models=["linear"], sizes=[50]),
+        replace(halton, models=["second=linear"]),
+        replace(halton, models=["linear"], sizes=[20]),
+        replace(halton, models=["linear"], sizes=[50]),
+    ):
+        _, table, _ = tuned(part, source, one)
+    _, whole, ran = tuned(halton, source, all_of_it)
+    assert ran == len(whole) == 8
+    assert table[["model", "size", "try"]].to_numpy().tolist() == [
+        [model, size, i] for model in ("linear", "second") for size in (20, 50) for i in (0, 1)
+    ]
+    assert (one / "tuning.csv").read_text() == (all_of_it / "tuning.csv").read_text()
+
+
 def test_a_study_keeps_its_sampler(source: Source, tmp_path: Path) -> None:
     store = Store(tmp_path)
     halton, file = replace(STUDY, tuning=HALTON), tmp_path / "study.yaml"

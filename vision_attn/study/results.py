@@ -90,9 +90,18 @@ def read(root: Path) -> StoredStudy:
         logs = _logs(ok)
         training, rises = _training(logs), _rises(logs)
         attention = _attention([result for _, result in ok])
+    studies, tries = read_studies(root), read_tries(root)
+    return StoredStudy(results, studies, training, attention, tries, rises, correct)
+
+
+def read_tries(root: Path) -> pd.DataFrame:
+    """The tuning.csv of a study's directory; empty where there is none.
+
+    Raises:
+        UserError: a damaged table.
+    """
     file = root / "tuning.csv"
-    tuning = _table(file, _TUNING) if file.is_file() else pd.DataFrame()
-    return StoredStudy(results, read_studies(root), training, attention, tuning, rises, correct)
+    return _table(file, _TUNING) if file.is_file() else pd.DataFrame()
 
 
 Cells = list[tuple[Path, Result]]
@@ -143,6 +152,7 @@ def _table(file: Path, columns: tuple[str, ...]) -> pd.DataFrame:
             keep_default_na=False,
             na_values=[""],
             dtype=dict.fromkeys(_TEXTS, object),
+            float_precision="round_trip",
             encoding="utf-8",
         )
     except (OSError, ValueError) as e:

@@ -15,6 +15,7 @@ from vision_attn.study.cells import Cell, Plan, with_config
 from vision_attn.study.cells import plan as make_plan
 from vision_attn.study.config import Study
 from vision_attn.study.result import Result
+from vision_attn.study.results import read_tries
 from vision_attn.study.store import Store
 from vision_attn.texts import csv_text
 from vision_attn.training.optim import OptimConfig
@@ -145,7 +146,7 @@ def tune(plan: Plan, store: Store, run: Callable[[Plan, Store], object]) -> Plan
                 | {"augment": _describe(config.augment), "chosen": i == best}
                 | {k: getattr(result, k, None) for k in ("status", "val_acc", "val_loss")}
             )
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = _joined(read_tries(store.root), pd.DataFrame(rows, columns=list(COLUMNS)))
     write_text(store.root / "tuning.csv", csv_text(table, lineterminator="\n"))
     best_cells = [
         with_config(c, plan.source, optim=winner.optim, augment=winner.augment)
@@ -153,6 +154,19 @@ def tune(plan: Plan, store: Store, run: Callable[[Plan, Store], object]) -> Plan
         for winner in [winners[_group(c)]]
     ]
     return replace(plan, cells=best_cells)
+
+
+def _joined(former: pd.DataFrame, tried: pd.DataFrame) -> pd.DataFrame:
+    """The tries of this start, and those of models and sizes that only former ones had."""
+    keys = [name for name in COLUMNS[:4] if name in former]
+    if keys:
+        group_of, now = (
+            [tuple(row) for row in table[keys].astype(object).fillna("").to_numpy()]
+            for table in (former, tried)
+        )
+        kept = former[[group not in {*now} for group in group_of]]
+        tried = pd.concat([kept, tried]) if len(kept) else tried
+    return tried.sort_values([*COLUMNS[:5]], kind="stable", ignore_index=True)
 
 
 def _run_all(
