@@ -19,7 +19,7 @@ from vision_attn.study import result, results, store, study_file
 from vision_attn.study.cells import Plan
 from vision_attn.study.join import join
 from vision_attn.study.result import Result, read_rows
-from vision_attn.study.results import read, read_results, read_studies
+from vision_attn.study.results import read, read_results, read_studies, read_tries
 from vision_attn.study.store import Store, read_log
 from vision_attn.study.study_file import check_study, read_study, read_yaml
 
@@ -150,6 +150,7 @@ READERS: dict[str, Callable[[Path, Plan], object]] = {
     "results.read": lambda root, made: read(root),
     "results.read_results": lambda root, made: read_results(root),
     "results.read_studies": lambda root, made: read_studies(root),
+    "results.read_tries": lambda root, made: read_tries(root),
     "join.join": lambda root, made: join([root, root.parent / "other"]),
 }  # fmt: skip
 
@@ -165,7 +166,7 @@ def test_case_67_every_reader_is_tried() -> None:
         and (isinstance(place, type) or thing.__module__ == place.__name__)
     }
     assert names <= READERS.keys()
-    assert len(names) == 12
+    assert len(names) == 13
 
 
 @pytest.mark.parametrize("reader", READERS)
