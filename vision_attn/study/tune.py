@@ -160,11 +160,12 @@ def _joined(former: pd.DataFrame, tried: pd.DataFrame) -> pd.DataFrame:
     """The tries of this start, and those of models and sizes that only former ones had."""
     keys = [name for name in COLUMNS[:4] if name in former]
     if keys:
-        group_of, now = (
+        before, now = (
             [tuple(row) for row in table[keys].astype(object).fillna("").to_numpy()]
             for table in (former, tried)
         )
-        kept = former[[group not in {*now} for group in group_of]]
+        again = {*now}
+        kept = former[[group not in again for group in before]]
         tried = pd.concat([kept, tried]) if len(kept) else tried
     return tried.sort_values([*COLUMNS[:5]], kind="stable", ignore_index=True)
 
