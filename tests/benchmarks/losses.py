@@ -6,8 +6,8 @@
 By accuracy: points that the second model is behind the first, and the ratio of their errors. By
 loss: its test loss above that of the first, test minus train loss likewise, and how far the
 validation loss of each has risen from its lowest row of the log. Mean and 95 % t interval over
-draws, paired; then the change from a size to another, over the draws of both: a difference, or a
-factor for the ratio.
+draws, paired; then, where there are two sizes, the change from one to another, over the draws of
+both: a difference, or a factor for the ratio.
 """
 
 import argparse
@@ -77,6 +77,8 @@ def main() -> None:
         rows = pairs.loc[size]
         print(f"{size:,} |", " | ".join(shown(rows[column], column) for column in COLUMNS))
     small, large = args.change or (sizes[0], sizes[-1])
+    if small == large:
+        return
     change = (pairs.loc[large] - pairs.loc[small]).dropna()  # draws that both have
     print(f"{small:,} to {large:,} |", " | ".join(shown(change[c], c) for c in COLUMNS))
 
