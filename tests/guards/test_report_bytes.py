@@ -40,10 +40,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return places
 
 
-def test_there_are_eleven_studies() -> None:
+def test_there_are_twelve_studies() -> None:
     assert STUDIES == [
-        "cifar10_attention", "cifar10_attention_fitted", "cifar10_capacity", "cifar10_cpu",
-        "cifar10_fitted", "cifar10_full", "cifar10_local", "cifar10_pixels",
+        "cifar10_attention", "cifar10_attention_fitted", "cifar10_augmented", "cifar10_capacity",
+        "cifar10_cpu", "cifar10_fitted", "cifar10_full", "cifar10_local", "cifar10_pixels",
         "cifar10_regularised", "cifar10_tuned", "digits",
     ]  # fmt: skip
 
