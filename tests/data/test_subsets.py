@@ -281,7 +281,7 @@ def test_stored_subsets_are_dealt_as_they_were(digits: Labels) -> None:
         (c["size"], c["draw"], c["config"]["val_fraction"], c["subset"])
         for c in cells if c["status"] == "ok"
     }  # fmt: skip
-    assert len(given) == 58
+    assert len(given) == 64
     cifar = np.repeat(np.arange(10), 5000)  # a folder of ten classes, in their order
     for size, draw, fraction, digest in given:
         taken = take(cifar, size, draw, name="folder", val_fraction=fraction)
